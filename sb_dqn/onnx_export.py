@@ -112,8 +112,7 @@ def export_onnx(model: Any, path: str | Path) -> Exported:
         raise ConfigurationError(
             f'onnx and onnxscript must be installed for export_onnx, got no {missing[0]}. Run pip install "sb_dqn[onnx]".'
         )
-    path = Path(path)
-    path = path if path.suffix else path.with_suffix(".onnx")
+    path = Path(path) if Path(path).suffix else Path(path).with_suffix(".onnx")
     network = GreedyNetwork(model).eval()
     with atomic_write(path) as file:
         temporary = Path(file.name)

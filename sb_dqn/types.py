@@ -161,7 +161,7 @@ class Update(NamedTuple):
         return self.values[1]
 
     @property
-    def facts(self) -> Tensor:
+    def reports(self) -> Tensor:
         """`[F]` values to log."""
         return self.values[2:]
 

@@ -158,7 +158,7 @@ class QActionSelector(ActionSelector):
     def _choose_mode(self) -> None:
         """Runs the network in its later mode; asks again at the next tick while that is to run eagerly."""
         assert self._later_mode is not None
-        self.runner.run_in(self._later_mode())
+        self.runner.set_mode(self._later_mode())
         if self.runner.mode != "eager":
             self._later_mode = None
 
@@ -169,7 +169,7 @@ class QActionSelector(ActionSelector):
         if not self.runs_always:
             if uniform:
                 return self.actions.uniform(self.num_lanes, self.rng, mask)
-            return self.exploration.select(lambda: self.runner.single(observe(), mask), mask)
+            return self.exploration.select(lambda: self.runner.run_single(observe(), mask), mask)
         inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         q, *state = self.runner(observe(), mask, *inputs)
         values = self.exploration.needs_values
@@ -224,7 +224,7 @@ class SampledActionSelector(ActionSelector):
         obs = observe()
         inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         held = self.parts.get("drawn")
-        drawn = self.policy.draw(self.rng, self.num_lanes) if held is None else held.next()
+        drawn = self.policy.draw(self.rng, self.num_lanes) if held is None else held.of_next_tick()
         action: ActionArray
         action, *outputs = self._act(obs, mask, drawn, *inputs)
         self.extras = dict(zip(self.policy.output_names, outputs, strict=True))

@@ -47,7 +47,7 @@ class Actor:
         self._open: Any = None  # the rows whose actions are selected
 
     @classmethod
-    def of(
+    def build(
         cls,
         config: ActingConfig,
         stream: Stream,
@@ -92,7 +92,7 @@ class Actor:
         Args:
             uniform: draw the actions uniformly.
         """
-        return self.play(self.select(uniform))
+        return self.step_environments(self.select(uniform))
 
     def select(self, uniform: bool = False) -> ActionArray:
         """Returns actions `[B, ...]` for the open rows; the first half of `step`."""
@@ -105,7 +105,7 @@ class Actor:
             self.frames.extend(rows)
         return self.selector.select(rows, self.observe, uniform)
 
-    def play(self, action: ActionArray) -> Rows:
+    def step_environments(self, action: ActionArray) -> Rows:
         """Steps the environments by these actions; the second half of `step`, which may run in another thread."""
         rows = self.stream.step(action)
         rows.extra = self.selector.extras
@@ -115,7 +115,7 @@ class Actor:
     def _newest(self) -> Any:
         return self._open.slots[-1].obs
 
-    def parts(self) -> dict[str, Any]:
+    def saved_parts(self) -> dict[str, Any]:
         """Returns the parts whose state a full checkpoint holds, by name, besides generators and `state`."""
         parts = dict(self.selector.parts)
         if self.frames is not None:
@@ -138,7 +138,7 @@ class Actor:
     def load_state(self, state: Mapping[str, Any], trust: bool) -> Rows:
         """Restores a `state`; returns its rows."""
         self.stream.load_state_dict(state["stream"], trust)
-        self.rows = tick_of(state["tick"], self.stream)
+        self.rows = restored_tick(state["tick"], self.stream)
         return self.rows
 
 
@@ -148,7 +148,7 @@ def tick_state(rows: Rows) -> dict[str, Any]:
     return {"action": rows.action, "slots": slots, "stepped": rows.stepped, "steps": rows.steps, "extra": rows.extra}
 
 
-def tick_of(state: Mapping[str, Any], stream: Stream) -> Rows:
+def restored_tick(state: Mapping[str, Any], stream: Stream) -> Rows:
     """Returns the tick that `tick_state` turned into plain data.
 
     Raises:

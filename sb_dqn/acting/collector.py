@@ -106,7 +106,7 @@ class Collector(ABC):
     def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows | None:
         """Restores a `state` of this kind of collector; see `restore`."""
 
-    def parts(self) -> dict[str, Any]:
+    def saved_parts(self) -> dict[str, Any]:
         """Returns the parts of the actors whose state a full checkpoint holds, by name."""
         return {}
 
@@ -121,7 +121,7 @@ class Collector(ABC):
         return {"rollout/env_restarts": restarts} if restarts else {}
 
     @abstractmethod
-    def forget(self) -> None:
+    def drop_latest(self) -> None:
         """Drops the latest tick, whose open rows are no longer those of the environment."""
 
     def close(self) -> None:  # noqa: B027  # an empty default, on purpose
@@ -163,8 +163,8 @@ class InlineCollector(Collector):
     def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
         return self.actor.load_state({"tick": tick, "stream": stream}, trust)
 
-    def parts(self) -> dict[str, Any]:
-        return self.actor.parts()
+    def saved_parts(self) -> dict[str, Any]:
+        return self.actor.saved_parts()
 
-    def forget(self) -> None:
+    def drop_latest(self) -> None:
         self.actor.rows = None

@@ -98,7 +98,7 @@ class HeldNumbers:
         self.tick = 0
         self.drawn: FloatArray | None = None
 
-    def next(self) -> FloatArray:
+    def of_next_tick(self) -> FloatArray:
         """Returns the numbers `[B, W]` of the next tick."""
         if self.drawn is None or self.redraws.is_due(self.tick):
             self.drawn = self.policy.draw(self.rng, self.num_lanes)

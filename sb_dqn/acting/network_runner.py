@@ -83,12 +83,12 @@ class NetworkRunner:
             return tuple([np.asarray(output) for output in outputs])
         return tuple([output.cpu().numpy() for output in outputs])
 
-    def single(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def run_single(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the output of a function of one output."""
         output = self._run(obs, mask, *inputs)
         return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
 
-    def run_in(self, mode: Mode) -> None:
+    def set_mode(self, mode: Mode) -> None:
         """Changes how the function runs; the next call traces it again where that differs from now."""
         if mode != self.mode:
             self.mode, self._count = mode, -1
@@ -107,7 +107,7 @@ class NetworkRunner:
             arrays.append(mask)
         if self.spectral_weights is not None:
             if self.mode == "captured":
-                self.spectral_weights.accelerate(partial(accelerate, mode=self.mode, kept=()))
+                self.spectral_weights.trace(partial(accelerate, mode=self.mode, kept=()))
             self.spectral_weights.refresh()  # first, so that it is not part of a trace
         count = len(arrays[0])
         if count != self._count or (mask is not None) is not self._masked or read is not self._read:

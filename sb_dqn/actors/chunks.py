@@ -73,7 +73,7 @@ class ChunkLayout:
             self.arrays[name] = ((*place, *lanes, *shape), dtype)
 
     @classmethod
-    def of(cls, stream: Any, ticks: int, places: int) -> ChunkLayout:
+    def for_stream(cls, stream: Any, ticks: int, places: int) -> ChunkLayout:
         """Returns the layout for the lanes of a stream, or of what stands in for one."""
         leaves = {key: (shape[1:], dtype) for key, (shape, dtype) in stream.leaves.items()}
         actions = stream.action_shape
@@ -167,12 +167,12 @@ class Chunks:
         chunk: npt.NDArray[Any] = self.arrays[name][place]
         return chunk[:, lanes] if name in OF_TICKS else chunk[:, :, lanes]
 
-    def rows(self, tick: int, parts: Sequence[Part]) -> Rows:
+    def rows(self, tick: int, finished: Sequence[FinishedChunk]) -> Rows:
         """Returns a tick that consists of ticks of some workers; lanes of other workers are empty.
 
         The arrays are views of the memory where all workers are at the same place.
         """
-        at = self._at(tick, parts)
+        at = self._at(tick, finished)
         valid = at("valid")
         slots = tuple(
             Slot(
@@ -185,56 +185,56 @@ class Chunks:
             if number == SLOTS - 1 or valid[number].any()
         )  # fmt: skip
         departed, stepped = at("departed"), at("stepped")
-        whole = self._is_whole(parts) and bool(departed.all() or not departed.any())
+        whole = self._is_whole(finished) and bool(departed.all() or not departed.any())
         return Rows(
             at("action") if departed.any() else None,
             slots,
             stepped,
             int(np.count_nonzero(stepped)),
-            lambda: self._infos(tick, parts),
-            self._extras(tick, parts),
+            lambda: self._infos(tick, finished),
+            self._extras(tick, finished),
             None if whole else departed,
         )
 
-    def _is_whole(self, parts: Sequence[Part]) -> bool:
-        return sum(part.size for part in parts) == self.layout.num_lanes
+    def _is_whole(self, finished: Sequence[FinishedChunk]) -> bool:
+        return sum(chunk.size for chunk in finished) == self.layout.num_lanes
 
-    def _at(self, tick: int, parts: Sequence[Part]) -> Callable[[str], npt.NDArray[Any]]:
-        places = {part.place for part in parts}
-        if len(places) == 1 and self._is_whole(parts):
+    def _at(self, tick: int, finished: Sequence[FinishedChunk]) -> Callable[[str], npt.NDArray[Any]]:
+        places = {chunk.place for chunk in finished}
+        if len(places) == 1 and self._is_whole(finished):
             (place,) = places
             return lambda name: self.arrays[name][place, tick]
         gathered: dict[str, npt.NDArray[Any]] = {}
         return lambda name: (
-            gathered[name] if name in gathered else gathered.setdefault(name, self._gather(name, tick, parts))
+            gathered[name] if name in gathered else gathered.setdefault(name, self._gather(name, tick, finished))
         )
 
-    def _gather(self, name: str, tick: int, parts: Sequence[Part]) -> npt.NDArray[Any]:
+    def _gather(self, name: str, tick: int, finished: Sequence[FinishedChunk]) -> npt.NDArray[Any]:
         array = self.arrays[name]
         out: npt.NDArray[Any] = np.zeros_like(array[0, 0])
-        for part in parts:
-            index = (part.lanes,) if name in OF_TICKS else (slice(None), part.lanes)
-            out[index] = array[part.place, tick][index]
+        for chunk in finished:
+            index = (chunk.lanes,) if name in OF_TICKS else (slice(None), chunk.lanes)
+            out[index] = array[chunk.place, tick][index]
         return out
 
-    def _extras(self, tick: int, parts: Sequence[Part]) -> dict[str, npt.NDArray[Any]]:
+    def _extras(self, tick: int, finished: Sequence[FinishedChunk]) -> dict[str, npt.NDArray[Any]]:
         extras: dict[str, npt.NDArray[Any]] = {}
-        for part in parts:
-            for name, values in part.report.extras[tick].items():
+        for chunk in finished:
+            for name, values in chunk.report.extras[tick].items():
                 if name not in extras:
                     extras[name] = np.zeros((self.layout.num_lanes, *values.shape[1:]), values.dtype)
-                extras[name][part.lanes] = values
+                extras[name][chunk.lanes] = values
         return extras
 
-    def _infos(self, tick: int, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def _infos(self, tick: int, finished: Sequence[FinishedChunk]) -> list[dict[str, Any]]:
         infos: list[dict[str, Any]] = [{} for _ in range(self.layout.num_lanes)]
-        for part in parts:
-            if tick in part.report.infos:
-                infos[part.lanes] = [dict(info) for info in part.report.infos[tick]]
+        for chunk in finished:
+            if tick in chunk.report.infos:
+                infos[chunk.lanes] = [dict(info) for info in chunk.report.infos[tick]]
         return infos
 
 
-class Part(NamedTuple):
+class FinishedChunk(NamedTuple):
     """A finished chunk of one worker."""
 
     lanes: slice

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb_dqn.acting.collector import KIND, ActingControl, Collector
-from sb_dqn.actors.chunks import Part, Report
+from sb_dqn.actors.chunks import FinishedChunk, Report
 from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
 from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.actors.worker import ChunkRequest, Seeds
@@ -53,7 +53,7 @@ class WorkerCollector(Collector):
     ) -> None:
         super().__init__(stream, control)
         self.workers = workers
-        self.lanes = settings.parts
+        self.lanes = settings.lane_slices
         self.reading_order = settings.order
         self.ahead = settings.ahead
         self.learner = learner
@@ -80,7 +80,7 @@ class WorkerCollector(Collector):
         self._updates_of: dict[tuple[int, int], int] = {}
         self._new_seeds: dict[int, Seeds] = {}  # of workers that begin with their next request
         self._newest_weights = 0
-        self._parts: dict[int, Part] = {}
+        self._reading: dict[int, FinishedChunk] = {}
         self._tick = 0
         self._waiting = False
 
@@ -95,14 +95,14 @@ class WorkerCollector(Collector):
             self._begin()
         ticks = self.workers.layout.ticks
         while True:
-            if not self._parts:
-                self._parts = self._finished_parts()
+            if not self._reading:
+                self._reading = self._finished_chunks()
                 self._tick = 0
             while self._tick < ticks:
                 self._tick += 1
-                self._latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+                self._latest = self.workers.chunks.rows(self._tick - 1, list(self._reading.values()))
                 yield self._latest
-            done, self._parts = list(self._parts), {}
+            done, self._reading = list(self._reading), {}
             place = self._publish()
             for worker in done:
                 self._request_chunk(worker, place)
@@ -157,7 +157,7 @@ class WorkerCollector(Collector):
 
     # -- finished chunks
 
-    def _finished_parts(self) -> dict[int, Part]:
+    def _finished_chunks(self) -> dict[int, FinishedChunk]:
         """Waits for the chunks to read next: one of every worker, or those of the workers that have finished one."""
         while True:
             missing = [worker for worker in self._everyone if not self._unread[worker]]
@@ -167,15 +167,15 @@ class WorkerCollector(Collector):
         for worker in self._everyone if self.reading_order == "arrival" else ():
             while self._open_requests[worker] and self.workers.has_message(worker):  # those that are there already
                 self._receive([worker])
-        parts = {}
+        finished = {}
         updates = self.control.count_updates()
         for worker in self._everyone:
             if self._unread[worker]:
                 report = self._unread[worker].popleft()
-                parts[worker] = Part(self.lanes[worker], report.chunk % self.ahead, report)
+                finished[worker] = FinishedChunk(self.lanes[worker], report.chunk % self.ahead, report)
                 self._staleness.append(updates - self._updates_of.pop((worker, report.chunk), updates))
-        self._rates.append((monotonic(), sum(part.size for part in parts.values()) * self.workers.layout.ticks))
-        return parts
+        self._rates.append((monotonic(), sum(chunk.size for chunk in finished.values()) * self.workers.layout.ticks))
+        return finished
 
     def _receive(self, workers: Sequence[int]) -> None:
         self._waiting = True
@@ -241,7 +241,7 @@ class WorkerCollector(Collector):
             return None, None, why
         unread = []
         for worker in self._everyone:
-            reports = [self._parts[worker].report] if worker in self._parts else []
+            reports = [self._reading[worker].report] if worker in self._reading else []
             reports += self._unread[worker]
             unread.append([self._chunk_state(worker, report) for report in reports])
         stream = {
@@ -249,7 +249,7 @@ class WorkerCollector(Collector):
             "layout": [len(self.lanes), self.workers.layout.ticks, self.ahead, self.reading_order],
             "workers": states,
             "unread": unread,
-            "reading": [worker in self._parts for worker in self._everyone],
+            "reading": [worker in self._reading for worker in self._everyone],
             "tick": self._tick,
             "generation": self._generation,
         }
@@ -307,26 +307,26 @@ class WorkerCollector(Collector):
                 self._next_index[worker] = index + 1
             if stream["reading"][worker]:
                 report = self._unread[worker].popleft()
-                self._parts[worker] = Part(self.lanes[worker], report.chunk % self.ahead, report)
+                self._reading[worker] = FinishedChunk(self.lanes[worker], report.chunk % self.ahead, report)
         self._tick = int(stream["tick"])
         self._generation = int(stream["generation"])
-        self._latest = self.workers.chunks.rows(self._tick - 1, list(self._parts.values()))
+        self._latest = self.workers.chunks.rows(self._tick - 1, list(self._reading.values()))
         return self._latest
 
     # -- the rest
 
     def log_facts(self) -> dict[str, float]:
-        facts: dict[str, float] = {}
+        entries: dict[str, float] = {}
         if len(self._rates) > 1:
             elapsed = self._rates[-1][0] - self._rates[0][0]
             steps = sum(count for _, count in self._rates) - self._rates[0][1]
-            facts["actors/steps_per_second"] = steps / max(elapsed, 1e-9) / len(self.lanes)
+            entries["actors/steps_per_second"] = steps / max(elapsed, 1e-9) / len(self.lanes)
         if self._staleness:
-            facts["actors/updates_behind"] = sum(self._staleness) / len(self._staleness)
-        facts["actors/unread_chunks"] = sum(len(unread) for unread in self._unread)
-        return facts | ({"rollout/env_restarts": self.restarts} if self.restarts else {})
+            entries["actors/updates_behind"] = sum(self._staleness) / len(self._staleness)
+        entries["actors/unread_chunks"] = sum(len(unread) for unread in self._unread)
+        return entries | ({"rollout/env_restarts": self.restarts} if self.restarts else {})
 
-    def forget(self) -> None:
+    def drop_latest(self) -> None:
         self._latest = None
 
     def close(self) -> None:

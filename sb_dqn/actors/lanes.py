@@ -69,7 +69,7 @@ class RemoteLanes:
     repeated_frames: int
 
     @classmethod
-    def like(cls, stream: Stream, env: Any, num_envs: int, **own: Any) -> Self:
+    def stand_in_for(cls, stream: Stream, env: Any, num_envs: int, **own: Any) -> Self:
         """Returns the stand-in for `num_envs` lanes like those of `stream`."""
         return cls(
             env=env,

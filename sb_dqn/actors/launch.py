@@ -63,14 +63,14 @@ def make_collector(actors: Actors, stream: Any, config: ActingConfig, control: A
         groups = []
         for part in stream.streams:
             lanes = slice(part.first_lane, part.first_lane + part.num_envs)
-            actor = Actor.of(config, part, control.rng.explore, control.rng.noise, first_lane=lanes.start)
+            actor = Actor.build(config, part, control.rng.explore, control.rng.noise, first_lane=lanes.start)
             actor.leader = control.exploration
             groups.append(LaneGroup(actor, lanes))
         return OverlappedCollector(stream, groups, control)
     if isinstance(stream, RemoteLanes):
         assert isinstance(actors, ProcessActors)
         return _worker_collector(actors, stream, config, control)
-    actor = Actor.of(config, stream, control.rng.explore, control.rng.noise, exploration=control.exploration)
+    actor = Actor.build(config, stream, control.rng.explore, control.rng.noise, exploration=control.exploration)
     if actors == OVERLAPPED:
         return OverlappedCollector(stream, [LaneGroup(actor, slice(0, stream.num_envs))], control)
     if control.observe is not None:
@@ -84,7 +84,7 @@ def _open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> Re
     pickled("env", env)
     stream = open_lanes(_for_lanes(env, slice(0, actors.lanes)), actors.lanes, action_mask)
     try:
-        return RemoteLanes.like(stream, env, actors.num_envs)
+        return RemoteLanes.stand_in_for(stream, env, actors.num_envs)
     finally:
         stream.close()
 
@@ -94,14 +94,14 @@ def _open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) ->
     _check_factory(env, actors, "groups", "each group makes its own")
     streams: list[Stream] = []
     try:
-        for part in actors.parts:
+        for part in actors.lane_slices:
             streams.append(open_lanes(_for_lanes(env, part), actors.lanes, action_mask))
             streams[-1].number_lanes(part.start)
     except Exception:
         for stream in streams:
             stream.close()
         raise
-    return LaneGroups.like(streams[0], env, actors.num_envs, streams=tuple(streams))
+    return LaneGroups.stand_in_for(streams[0], env, actors.num_envs, streams=tuple(streams))
 
 
 def _check_factory(env: Any, actors: MadeLanes, parts: str, why: str) -> None:
@@ -149,14 +149,14 @@ def _worker_collector(
         pickled(
             "policy", WorkerConfig(_for_lanes(remote.env, part), part.start, settings.lanes, remote.blueprint, config)
         )
-        for part in settings.parts
+        for part in settings.lane_slices
     ]
     weights = Weights(control.policy.acting_network, control.normalizer)
-    layout = ChunkLayout.of(remote, settings.chunk, settings.ahead)
+    layout = ChunkLayout.for_stream(remote, settings.chunk, settings.ahead)
     copies = settings.ahead + 1
     workers: Any
     if isinstance(settings, RayActors):
-        workers = RayWorkers(configs, settings.parts, layout, weights.size, copies, settings)
+        workers = RayWorkers(configs, settings.lane_slices, layout, weights.size, copies, settings)
     else:
         workers = WorkerProcesses(configs, layout, weights.size, copies, settings.step_timeout)
     return WorkerCollector(remote, workers, settings, weights.write, control, config.learner[0])

@@ -53,11 +53,10 @@ class OverlappedCollector(Collector):
         self.groups = groups
         self._turn = 0
         self._latest: Rows | None = None
-        self._due: tuple[LaneGroup, bool] | None = (
-            None  # whose next step is to be started, and by uniform actions or not
-        )
+        # the group whose next step is to be started, and whether its actions are uniform
+        self._next_step: tuple[LaneGroup, bool] | None = None
         if control.observe is not None:
-            self.proceed = self._start_due
+            self.proceed = self._start_step
             for group in groups:
                 group.actor.observe = partial(control.observe, np.arange(group.lanes.start, group.lanes.stop))
 
@@ -75,17 +74,17 @@ class OverlappedCollector(Collector):
             group.settle()
             rows = group.actor.rows
             assert rows is not None  # all groups have begun
-            self._due = group, self.control.prepare()
+            self._next_step = group, self.control.prepare()
             if self.proceed is None:
-                self._start_due()
+                self._start_step()
             self._turn = (self._turn + 1) % len(self.groups)
             self._latest = rows if len(self.groups) == 1 else among_all_lanes(rows, group.lanes, self.stream.num_envs)
             yield self._latest
 
-    def _start_due(self) -> None:
+    def _start_step(self) -> None:
         """Starts the step that follows the latest tick."""
-        assert self._due is not None
-        group, uniform = self._due
+        assert self._next_step is not None
+        group, uniform = self._next_step
         group.start(uniform)
 
     def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
@@ -108,21 +107,21 @@ class OverlappedCollector(Collector):
         self._turn = int(stream["turn"])
         return self.groups[self._turn].actor.rows
 
-    def parts(self) -> dict[str, Any]:
+    def saved_parts(self) -> dict[str, Any]:
         if len(self.groups) == 1:
-            return self.groups[0].actor.parts()
+            return self.groups[0].actor.saved_parts()
         return {
             f"{name} of group {number}": part
             for number, group in enumerate(self.groups)
-            for name, part in group.actor.parts().items()
+            for name, part in group.actor.saved_parts().items()
         }
 
-    def forget(self) -> None:
+    def drop_latest(self) -> None:
         self._latest = None
 
     def close(self) -> None:
         for group in self.groups:
-            group.forget()
+            group.drop_step()
 
 
 class LaneGroup:
@@ -141,7 +140,7 @@ class LaneGroup:
 
     def begin(self, seed: int | None) -> None:
         """Resets the environments; a step under way is waited for, and its rows are dropped."""
-        self.forget()
+        self.drop_step()
         self.actor.begin(seed)
 
     def settle(self) -> None:
@@ -159,9 +158,9 @@ class LaneGroup:
         action = self.actor.select(uniform)
         if self._thread is None:
             self._thread = StepThread()
-        self._step = self._thread.submit(partial(self.actor.play, action))
+        self._step = self._thread.submit(partial(self.actor.step_environments, action))
 
-    def forget(self) -> None:
+    def drop_step(self) -> None:
         """Waits for the step under way and drops it."""
         if self._step is not None:
             self._step.exception()
@@ -194,7 +193,7 @@ def among_all_lanes(rows: Rows, lanes: slice, num_lanes: int) -> Rows:
         num_lanes: B, of the model.
     """
 
-    def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_all_lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         out = np.zeros((num_lanes, *values.shape[1:]), values.dtype)
         out[lanes] = values
         return out
@@ -205,19 +204,19 @@ def among_all_lanes(rows: Rows, lanes: slice, num_lanes: int) -> Rows:
         return all_lanes
 
     def slot_of_all(slot: Slot) -> Slot:
-        arrays = {name: widened(getattr(slot, name)) for name in ("reward", "score", "terminal", "last", "valid")}
-        obs = {key: widened(values) for key, values in slot.obs.items()}
-        return Slot(obs, **arrays, full=False, mask=None if slot.mask is None else widened(slot.mask))
+        arrays = {name: to_all_lanes(getattr(slot, name)) for name in ("reward", "score", "terminal", "last", "valid")}
+        obs = {key: to_all_lanes(values) for key, values in slot.obs.items()}
+        return Slot(obs, **arrays, full=False, mask=None if slot.mask is None else to_all_lanes(slot.mask))
 
     departed = np.zeros(num_lanes, np.bool_)
     departed[lanes] = rows.action is not None
     return replace(
         rows,
-        action=None if rows.action is None else widened(rows.action),
+        action=None if rows.action is None else to_all_lanes(rows.action),
         slots=tuple(slot_of_all(slot) for slot in rows.slots),
-        stepped=widened(rows.stepped),
+        stepped=to_all_lanes(rows.stepped),
         make_infos=infos,
-        extra={name: widened(values) for name, values in rows.extra.items()},
+        extra={name: to_all_lanes(values) for name, values in rows.extra.items()},
         departed=departed,
     )
 

@@ -49,7 +49,7 @@ class Failure(NamedTuple):
     """Error that ends the run, since it would be that of the next worker too; None: the worker is replaced."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def from_error(cls, error: BaseException) -> Failure:
         """Returns the end of a worker by an exception: one that an environment raised, or one about what it returned."""
         own = isinstance(error, ConfigurationError) or (isinstance(error, EnvironmentFault) and not error.crashed)
         return cls(f"raised {describe_error(error)}", error if own else None)  # type: ignore[arg-type]  # narrowed
@@ -76,6 +76,7 @@ class SetState(NamedTuple):
 
 
 Message = Report | State | Failure
+Request = ChunkRequest | GetState | SetState
 
 
 class SharedMemory(NamedTuple):
@@ -163,7 +164,7 @@ class WorkerProcesses:
         """True once all workers have been started."""
         return len(self._processes) == len(self.configs)
 
-    def send(self, worker: int, message: ChunkRequest | GetState | SetState) -> None:
+    def send(self, worker: int, message: Request) -> None:
         """Sends a message; a worker that has died shows in `receive`."""
         with contextlib.suppress(OSError):
             self._pipes[worker].send(message)
@@ -248,7 +249,7 @@ def end_processes(
     for worker in chosen:
         ending[worker] = 1
         pipe = pipes.pop(worker)
-        hang_up(pipe)
+        shut_down(pipe)
         pipe.close()
     deadline = time.monotonic() + CLOSE_SECONDS
     for process in closing:
@@ -259,7 +260,7 @@ def end_processes(
         process.join(GRACE)
 
 
-def hang_up(pipe: Any) -> None:
+def shut_down(pipe: Any) -> None:
     """Ends a connection for both sides, also where a fork of this process holds it open."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
@@ -280,7 +281,7 @@ def kill_group(process: Any) -> None:
 def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> None:
     """Makes a worker and does what the messages say, until the pipe is closed; then closes the environments."""
     gc.freeze()  # a collection would write to the memory of all modules, which the workers share until one of them does
-    lead_group()
+    start_group()
     progress, ending = shared.progress, shared.ending
     end_with_parent(pipe, ending, number)
     torch.set_num_threads(1)
@@ -307,7 +308,7 @@ def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> N
         pass
     except BaseException as error:
         with contextlib.suppress(OSError):
-            pipe.send(Failure.of(error))
+            pipe.send(Failure.from_error(error))
     finally:
         if worker is not None:
             with contextlib.suppress(BaseException):  # the process ends, also where the user's code raises
@@ -315,7 +316,7 @@ def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> N
         end_group()
 
 
-def lead_group() -> None:
+def start_group() -> None:
     """Makes this process the leader of a group, with what its environments start, and leaves signals to the learner.
 
     Ctrl-C, and the SIGTERM of a scheduler to all processes, are for the learner, which ends its workers.
@@ -344,7 +345,7 @@ def end_with_parent(pipe: Any, ending: Any, number: int) -> None:
     def watch() -> None:
         connection.wait([sentinel])
         ending[number] = 1
-        hang_up(pipe)
+        shut_down(pipe)
         time.sleep(CLOSE_SECONDS)
         end_group()
         os._exit(1)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, OwnChunks, Report, pack_chunk, unpack_chunk
-from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, SetState, State
+from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, Request, State
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import ChunkRequest, Worker
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra
@@ -222,7 +222,7 @@ class RayWorker:
             self._chunks = OwnChunks(self._layout, self._lanes)
             self._worker = Worker(cloudpickle.loads(self._config), self._chunks)
         except Exception as error:
-            self._failure = Failure.of(error)
+            self._failure = Failure.from_error(error)
 
     def close(self) -> None:
         """Closes the environments."""
@@ -235,9 +235,7 @@ class RayWorker:
         """Returns which versions are wrong; empty if none."""
         return self.wrong_versions
 
-    def collect(
-        self, request: ChunkRequest, weights: npt.NDArray[np.float32]
-    ) -> Failure | tuple[Report, dict[str, Any]]:
+    def collect(self, request: ChunkRequest, weights: npt.NDArray[Any]) -> Failure | tuple[Report, dict[str, Any]]:
         """Collects one chunk; returns it with its arrays."""
         if self._failure is None and not self._has_begun and request.seeds is None:
             self._failure = Failure("was started again by Ray, because its process or node had ended")
@@ -250,7 +248,7 @@ class RayWorker:
             assert report is not None
             return report, pack_chunk(self._chunks.take(request.place), self._compress)
         except Exception as error:
-            self._failure = Failure.of(error)
+            self._failure = Failure.from_error(error)
             return self._failure
 
     def state(self, trust: bool) -> Failure | State:
@@ -268,7 +266,7 @@ class RayWorker:
             self._worker.load_state(state, trust)
             return State(None, "")
         except Exception as error:
-            self._failure = Failure.of(error)
+            self._failure = Failure.from_error(error)
             return self._failure
 
 
@@ -331,7 +329,7 @@ class RayWorkers:
         self.chunks = Chunks(layout, np.zeros(max(layout.nbytes, 1), np.uint8))
         self.weights = WeightVersions(copies, weights)
         self._actors: dict[int, Any] = {}
-        self._pending: list[deque[tuple[Any, ChunkRequest | GetState | SetState]]] = [deque() for _ in self.configs]
+        self._pending: list[deque[tuple[Any, Request]]] = [deque() for _ in self.configs]
         self._since = [0.0] * len(self.configs)
         """When the call that is first in `_pending` began, as far as it is known here."""
         self._lost: set[int] = set()
@@ -421,7 +419,7 @@ class RayWorkers:
         """True once all workers have been started."""
         return len(self._actors) == len(self.configs)
 
-    def send(self, worker: int, message: ChunkRequest | GetState | SetState) -> None:
+    def send(self, worker: int, message: Request) -> None:
         """Sends a message; a worker that has died shows in `receive`."""
         with self._connected():
             actor = self._actors[worker]

@@ -33,7 +33,7 @@ class MadeLanes(ABC):
         return self.count * self.lanes
 
     @property
-    def parts(self) -> list[slice]:
+    def lane_slices(self) -> list[slice]:
         """Lanes of each actor, within those of the model."""
         return [slice(first, first + self.lanes) for first in range(0, self.num_envs, self.lanes)]
 

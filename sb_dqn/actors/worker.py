@@ -137,7 +137,7 @@ class Worker:
         self._noise = torch.Generator(CPU)
         self._rng = np.random.default_rng(0)
         acting = replace(config.acting, transform=normalizer.observations, spectral_weights=self._spectral)
-        self.actor = Actor.of(acting, stream, self._rng, self._noise, first_lane=config.first_lane)
+        self.actor = Actor.build(acting, stream, self._rng, self._noise, first_lane=config.first_lane)
 
     def collect(self, request: ChunkRequest, weights: npt.NDArray[np.float32]) -> Iterator[Report | None]:
         """Collects one chunk: yields None after each tick, then the report."""
@@ -170,7 +170,7 @@ class Worker:
             state = self.actor.state(trust)
         except NoEnvState as why:
             return None, str(why)
-        parts = self.actor.parts().items()
+        parts = self.actor.saved_parts().items()
         states = {"recurrent" if name == "memory" else name: part.state_dict() for name, part in parts}
         own = {"explore": self._rng.bit_generator.state, "noise": self._noise.get_state()}
         return {**state, **own, **states}, ""
@@ -180,7 +180,7 @@ class Worker:
         self.actor.load_state(state, trust)
         self._rng.bit_generator.state = state["explore"]
         self._noise.set_state(state["noise"])
-        for name, part in self.actor.parts().items():
+        for name, part in self.actor.saved_parts().items():
             part.load_state_dict(state["recurrent" if name == "memory" else name])
 
     def close(self) -> None:

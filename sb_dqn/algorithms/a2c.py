@@ -71,7 +71,7 @@ class A2C(ActorCriticAlgorithm):
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)
         bins = value_bins(keywords["value_loss"], keywords)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(n_steps=n_steps, n_epochs=1, batch_size=None, gamma=gamma, lambda_=gae_lambda)
         objective = ActorCritic(ent_coef, vf_coef, normalize_advantage)
         eps = check_float("rms_prop_eps", rms_prop_eps, 0.0)
@@ -91,11 +91,11 @@ class A2C(ActorCriticAlgorithm):
         )
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
         """Returns the arguments with RMSpropTFLike by name if the file's optimizer is one: it used to be the default."""
         arguments = super().loaded_arguments(arguments, saved)
         kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
-        with model_file.reading("the state of 'learner' in the file does not name its optimizer"):
+        with model_file.checkpoint_errors("the state of 'learner' in the file does not name its optimizer"):
             kind = saved.parts["learner"].get("kind", RMSpropTFLike.__name__)  # the oldest files have no kind
         if kind == RMSpropTFLike.__name__ and arguments.get("use_rms_prop") is True and "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))

@@ -210,7 +210,7 @@ class DQN(OffPolicyAlgorithm):
         model = return_model or ReturnModel(
             bins or Scalar(), partial(QLearning, loss=check_choice("loss", loss, LOSSES))
         )
-        training = TrainingConfig.of(
+        training = TrainingConfig.from_keywords(
             keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm, precision=precision
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
@@ -229,7 +229,7 @@ class DQN(OffPolicyAlgorithm):
             )
         chosen = exploration if exploration is not None else "none" if noise else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
-        replay = ReplayConfig.of(
+        replay = ReplayConfig.from_keywords(
             keywords,
             buffer_size=buffer_size,
             batch_size=batch_size,

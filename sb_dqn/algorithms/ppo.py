@@ -79,7 +79,7 @@ class PPO(ActorCriticAlgorithm):
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)
         bins = value_bins(keywords["value_loss"], keywords)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         rollout = RolloutConfig(
             n_steps=n_steps,
             n_epochs=n_epochs,
@@ -139,13 +139,13 @@ class PPO(ActorCriticAlgorithm):
 
     def stops_early(self, update: Update) -> bool:
         kl = self.objective.reports.index("approx_kl")
-        return self.max_kl is not None and float(update.facts[kl]) > self.max_kl
+        return self.max_kl is not None and float(update.reports[kl]) > self.max_kl
 
     def log_facts(self) -> dict[str, float]:
-        facts = {**super().log_facts(), "train/clip_range": self._now(self.clip_schedule)}
+        entries = {**super().log_facts(), "train/clip_range": self._now(self.clip_schedule)}
         if self.clip_vf_schedule is not None:
-            facts["train/clip_range_vf"] = self._now(self.clip_vf_schedule)
-        return facts
+            entries["train/clip_range_vf"] = self._now(self.clip_vf_schedule)
+        return entries
 
 
 def _minibatch(batch_size: Any, normalize_advantage: Any) -> int:

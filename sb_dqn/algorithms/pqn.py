@@ -84,7 +84,7 @@ class PQN(OnPolicyAlgorithm):
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)
         bins = value_bins(value_loss, keywords)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         kwargs = {
             "layer_norm": True,

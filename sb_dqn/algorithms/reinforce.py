@@ -57,7 +57,7 @@ class REINFORCE(ActorCriticAlgorithm):
         **shared: Unpack[OnPolicyKeywords],
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         super().__init__(
             policy,
             env,

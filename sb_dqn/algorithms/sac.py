@@ -87,10 +87,10 @@ class SAC(OffPolicyAlgorithm):
     ) -> None:
         keywords = with_defaults(SACKeywords, shared)
         bins = value_bins(keywords["value_loss"], keywords)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=None)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=None)
         temperature = _temperature(ent_coef, SCALED if bins is not None and bins.scales_rewards else 1.0)
         entropy = _target_entropy(target_entropy, temperature)
-        replay = ReplayConfig.of(
+        replay = ReplayConfig.from_keywords(
             keywords,
             buffer_size=buffer_size,
             batch_size=batch_size,

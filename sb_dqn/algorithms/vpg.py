@@ -74,7 +74,7 @@ class VPG(ActorCriticAlgorithm):
     ) -> None:
         keywords = with_defaults(CriticKeywords, shared)
         bins = value_bins(keywords["value_loss"], keywords)
-        training = TrainingConfig.of(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        training = TrainingConfig.from_keywords(keywords, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         has_critic = check_choice("baseline", baseline, BASELINES) == "value"
         episodes = EpisodeConfig(episodes_per_update, gamma, gae_lambda, BASELINES[baseline])
         objective: ActorCritic = PolicyGradient(ent_coef, normalize_advantage)

@@ -167,7 +167,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         self.view.prepare(where, self.extra)
         self.num_samples = self.view.num_samples
 
-    def share(self, fewest: Callable[[int], int]) -> None:
+    def synchronize(self, minimum: Callable[[int], int]) -> None:
         """Raises an error: episodes end at different times for each learner.
 
         Raises:

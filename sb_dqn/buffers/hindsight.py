@@ -97,7 +97,7 @@ class EpisodeBounds:
         slots = np.arange(max(begin, int(self._oldest[lane])), stop) % self.ring.rows
         self._first[slots, lane], self._last[slots, lane] = begin, last
 
-    def of(self, lane: IntArray, row: IntArray) -> tuple[IntArray, IntArray]:
+    def find(self, lane: IntArray, row: IntArray) -> tuple[IntArray, IntArray]:
         """Returns the first and the last stored row of the episodes of rows `[N]` of lanes `[N]` that have departed."""
         slot = row % self.ring.rows
         first = np.maximum(self._first[slot, lane], self._oldest[lane])
@@ -168,7 +168,7 @@ class GoalRelabeler:
 
     def _goal_rows(self, lane: IntArray, row: IntArray, position: npt.NDArray[np.float64]) -> IntArray:
         """Returns the rows `[N]` whose achieved goals are the new goals, by uniform numbers `[N]`."""
-        first, last = self.episodes.of(lane, row)
+        first, last = self.episodes.find(lane, row)
         if self.settings.goal_selection_strategy == "final":
             return last
         earliest = (row if self.settings.goal_selection_strategy == "future" else first) + 1

@@ -26,8 +26,8 @@ class Horizon:
     Attributes:
         n_steps: the largest n.
         gamma: the last discount.
-        moves: True if one of the two is annealed.
-        now: the current n and discount.
+        is_annealed: True if one of the two is annealed.
+        current: the current n and discount.
         powers: `[n + 1]` float32, gamma^k.
         within: `[n - 1]` int64, 1 for the steps 2, 3, ... of the current n, else 0; None: all are within.
 
@@ -44,11 +44,11 @@ class Horizon:
         self._discounts = [check_float("gamma", value, 0.0, 1.0, below=discount is not None) for value in discounts]
         self._steps, self._discount = steps, discount
         self.n_steps, self.gamma = max(first, last), self._discounts[1]
-        self.moves = steps is not None or discount is not None
+        self.is_annealed = steps is not None or discount is not None
         self.powers = torch.empty(self.n_steps + 1, dtype=torch.float32)
-        self.within = torch.ones(self.n_steps - 1, dtype=torch.int64) if self.moves else None
-        self.now: tuple[int, float] | None = None
-        self.move(self.n_steps, self.gamma)
+        self.within = torch.ones(self.n_steps - 1, dtype=torch.int64) if self.is_annealed else None
+        self.current: tuple[int, float] | None = None
+        self.set(self.n_steps, self.gamma)
 
     def to(self, device: torch.device) -> Horizon:
         """Moves the tensors to a device; returns the horizon."""
@@ -56,7 +56,7 @@ class Horizon:
         self.within = None if self.within is None else self.within.to(device)
         return self
 
-    def at(self, t: int) -> tuple[int, float]:
+    def after(self, t: int) -> tuple[int, float]:
         """Returns n and gamma t updates after the last reset."""
         n, gamma = self._lengths[1], self.gamma
         if self._steps is not None:
@@ -65,16 +65,16 @@ class Horizon:
             gamma = 1.0 - self._discount.between(1.0 - self._discounts[0], 1.0 - self._discounts[1], t)
         return n, gamma
 
-    def move(self, n_steps: int, gamma: float) -> None:
+    def set(self, n_steps: int, gamma: float) -> None:
         """Sets n, at most the largest one, and gamma for the batches from now on."""
-        if (n_steps, gamma) == self.now:
+        if (n_steps, gamma) == self.current:
             return
-        self.now = n_steps, gamma
+        self.current = n_steps, gamma
         self.powers.copy_(torch.tensor([gamma**k for k in range(self.n_steps + 1)], dtype=torch.float32))
         if self.within is not None:
             self.within.copy_(torch.arange(2, self.n_steps + 1) <= n_steps)
 
-    def going(self, stop: Tensor) -> Tensor:
+    def steps_within(self, stop: Tensor) -> Tensor:
         """Returns `[..., n - 1]` int64: 1 for each of the steps 2 .. n that belongs to the return, else 0.
 
         Args:
@@ -168,7 +168,7 @@ class TransitionView:
         """
         ring, before = self.ring, ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
-        going = self.horizon.going(stop)  # [N, n - 1]
+        going = self.horizon.steps_within(stop)  # [N, n - 1]
         later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
         return reward[:, 0] + later, going.sum(1, keepdim=True)
 

@@ -144,7 +144,7 @@ class OnPolicyBuffer(ABC):
         self._last = np.zeros((ring.rows, ring.num_lanes), np.bool_)
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
-        self._fewest: Callable[[int], int] | None = None
+        self._minimum: Callable[[int], int] | None = None
 
     def _use(self, ring: Ring) -> None:
         """Stores rows in a ring from now on."""
@@ -156,13 +156,13 @@ class OnPolicyBuffer(ABC):
     def is_full(self) -> bool:
         """True if there is enough data for updates and `updates_due` has not been called yet."""
 
-    def share(self, fewest: Callable[[int], int]) -> None:
+    def synchronize(self, minimum: Callable[[int], int]) -> None:
         """Makes the number of updates the same for several learners, each with its own buffer.
 
         Args:
-            fewest: returns the smallest of the numbers that the learners call it with.
+            minimum: returns the smallest of the numbers that the learners call it with.
         """
-        self._fewest = fewest
+        self._minimum = minimum
 
     @abstractmethod
     def complete(self, value_of: ValueFunction) -> None:

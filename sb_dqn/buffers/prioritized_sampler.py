@@ -138,7 +138,7 @@ class PrioritizedSampler(Sampler):
         """See `Sampler.advance`; the next `refresh` sets `beta`."""
         self._progress = step, horizon
 
-    def arrived(self, slot: Slot) -> None:
+    def add(self, slot: Slot) -> None:
         """Marks the leaves as outdated; `refresh` finds the new rows by the ring's bounds."""
         self._stale = True
 

@@ -91,7 +91,7 @@ class ReplayBuffer:
         """Set where input priorities need the value of every observation at which an episode is truncated."""
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._read = partial(observations_at, ring)
-        self._fewest: Callable[[int], int] | None = None
+        self._minimum: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
         self._pending = 0  # env steps, or episodes, that are not yet covered by updates
@@ -120,7 +120,7 @@ class ReplayBuffer:
             self.ring.depart(rows.action, rows.extra, rows.departed)
         for slot in rows.slots:
             self.ring.arrive(slot)
-            self.sampler.arrived(slot)
+            self.sampler.add(slot)
             if self.best_values is not None and slot is not rows.slots[-1]:
                 self._value_truncations(slot, self.best_values)
         self._env_steps += rows.steps
@@ -176,15 +176,15 @@ class ReplayBuffer:
 
     def _can_start(self) -> bool:
         can_start = self.ring.can_start()
-        return can_start if self._fewest is None else bool(self._fewest(can_start))
+        return can_start if self._minimum is None else bool(self._minimum(can_start))
 
-    def share(self, fewest: Callable[[int], int]) -> None:
+    def synchronize(self, minimum: Callable[[int], int]) -> None:
         """Makes updates due at the same time for several learners, each with its own buffer.
 
         `Rows.steps` must then be the env steps of all learners.
 
         Args:
-            fewest: returns the smallest of the numbers that the learners call it with.
+            minimum: returns the smallest of the numbers that the learners call it with.
 
         Raises:
             ConfigurationError: `train_freq` counts episodes, which end at different times.
@@ -194,7 +194,7 @@ class ReplayBuffer:
                 f"train_freq must count steps with several learners, got ({self.schedule.train_freq}, 'episode'). Use train_freq=k "
                 f"env steps."
             )
-        self._fewest = fewest
+        self._minimum = minimum
 
     def wait(self) -> Wait:
         """Returns what the next update waits for: `learning_starts`, a complete sample, or `train_freq`."""
@@ -225,7 +225,7 @@ class ReplayBuffer:
         return Wait(least, pace, f"Learn for {enough:,} env steps or more, or {often}")
 
     def refresh(self) -> None:
-        """Updates bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
+        """Recomputes bounds and priorities on the host; called once before a burst of updates, after the arrivals."""
         self.ring.refresh_bounds()
         self.sampler.refresh()
         if self.relabeler is not None:
@@ -357,7 +357,7 @@ class ReplayBuffer:
         """
         env_steps, pending, steps_since = (int(number) for number in state["cadence"])
         arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0
-        most = arrived if self._fewest is None else env_steps  # those of the other learners count, too
+        most = arrived if self._minimum is None else env_steps  # those of the other learners count, too
         if not (0 <= pending <= env_steps <= most and 0 <= steps_since <= env_steps):
             raise CheckpointError(
                 f"counts of the replay state must be from 0 to its {arrived} rows, got {env_steps} env steps, {steps_since} "

@@ -118,7 +118,7 @@ class Ring:
         """Stores the environment's output: one row in each valid lane, with an empty departing half."""
         self._bounds_current = False
         if self._rule_columns is not None:
-            self._rule_columns.advance(slot, self._open_last)
+            self._rule_columns.count_rows(slot, self._open_last)
         where: Where
         lanes: IntArray | slice = slice(None)
         if slot.full and self._common_cursor is not None:  # one assignment of a whole row for each column
@@ -205,7 +205,7 @@ class Ring:
         return lo, self.cursor - self.start_rule.ahead
 
     def refresh_bounds(self) -> None:
-        """Updates `lo`, `hi`, `edge`, `base` and `total` in place; must be called between arrivals and sampling."""
+        """Recomputes `lo`, `hi`, `edge`, `base` and `total` in place; must be called between arrivals and sampling."""
         if self._bounds_current:
             return
         self.flush()

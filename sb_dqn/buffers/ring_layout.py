@@ -147,7 +147,7 @@ class Layout:
             self.columns["mask"] = ColumnSpec((*action_axes, num_actions), np.dtype(np.bool_))
 
     @classmethod
-    def of(cls, stream: Any, capacity: int, device: torch.device, **further: Any) -> Layout:
+    def for_stream(cls, stream: Any, capacity: int, device: torch.device, **further: Any) -> Layout:
         """Returns the layout for the lanes, spaces and masks of a stream.
 
         Args:

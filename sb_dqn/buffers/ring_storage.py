@@ -206,7 +206,7 @@ class StartRuleColumns:
         self.age: IntArray = np.full(num_lanes, -1)
         """`[B]` index of the open row within its episode."""
 
-    def advance(self, slot: Slot, after_last: BoolArray) -> None:
+    def count_rows(self, slot: Slot, after_last: BoolArray) -> None:
         """Counts arriving rows; `after_last` `[B]` is True where the preceding row was `last`."""
         self.age = np.where(slot.valid, np.where(after_last, 0, self.age + 1), self.age)
 

@@ -166,7 +166,7 @@ class RolloutBuffer(OnPolicyBuffer):
         self._consumed = True
         self._drawn = 0
         due = self.n_epochs * self.num_minibatches if self.num_samples else 0
-        return due if self._fewest is None else self._fewest(due)
+        return due if self._minimum is None else self._minimum(due)
 
     def wait(self) -> Wait:
         """Returns what the next update waits for: the ticks that are left of the rollout."""

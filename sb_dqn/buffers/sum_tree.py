@@ -53,7 +53,7 @@ class SumTree:
         return self.sums[-1].sum()
 
     def set_largest(self, leaves: Tensor, values: Tensor) -> None:
-        """Writes leaves, of duplicates the largest value, and updates the sums above them; deterministic on every device.
+        """Writes leaves, of duplicates the largest value, and recomputes the sums above them; deterministic on every device.
 
         Args:
             leaves: `[N]` int64.

@@ -46,7 +46,7 @@ class Sampler(ABC):
         noise = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
         return self.locate(noise.to(self.ring.device))
 
-    def arrived(self, slot: Slot) -> None:  # noqa: B027 - the ring's bounds suffice for most samplers
+    def add(self, slot: Slot) -> None:  # noqa: B027 - the ring's bounds suffice for most samplers
         """Called after a slot has been written into the ring."""
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:  # noqa: B027 - most samplers have no priorities
@@ -56,7 +56,7 @@ class Sampler(ABC):
         """Sets the progress of training in env steps, for schedules; called before a burst of updates."""
 
     def refresh(self) -> None:  # noqa: B027 - most samplers need no more than the ring's bounds
-        """Updates the sampler on the host; called after `ring.refresh_bounds()` and before sampling. Repeated calls are
+        """Brings the sampler up to date on the host; called after `ring.refresh_bounds()` and before sampling. Repeated calls are
         cheap."""
 
     def mutable_tensors(self) -> tuple[Tensor, ...]:

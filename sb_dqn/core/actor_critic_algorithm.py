@@ -94,7 +94,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         )
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
         """Returns the arguments with two outputs for each bit of a MultiBinary if the file's network has them."""
         arguments = super().loaded_arguments(arguments, saved)
         space = saved.blueprint.action_space
@@ -112,13 +112,13 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             return super().change(name, value)
         self._loss.ent_coef = check_float("ent_coef", value, 0.0)
         if self._experience is not None:
-            self.update_runner.forget()
+            self.update_runner.rebuild()
         return value
 
     def log_facts(self) -> dict[str, float]:
-        facts = super().log_facts()
+        entries = super().log_facts()
         view = self.rollout.view
         if self.has_critic and bool((view.weight > 0).any()):
             explained = explained_variance(view.extra["value"], view.return_, view.weight)
-            facts["train/explained_variance"] = float(explained)
-        return facts | self.policy.action_head.log_facts()
+            entries["train/explained_variance"] = float(explained)
+        return entries | self.policy.action_head.log_facts()

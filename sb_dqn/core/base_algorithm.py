@@ -133,7 +133,7 @@ class BaseAlgorithm(ABC):
         rng = Generators(training.seed, CPU)
         self.blueprint, self.stream = open_environment(env, training.action_mask, training.actors)
         self.policy = policy.build(self.blueprint, rng, CPU)
-        device = self.learners.place(training.choose_device(self.policy, batch_size))
+        device = self.learners.use_device(training.choose_device(self.policy, batch_size))
         prefer_fast_kernels(device)
         self.policy.to(device)
         self.rng = Generators(rng.seed, device, buffer_device, self.learners.rank)
@@ -292,10 +292,10 @@ class BaseAlgorithm(ABC):
         total = check_int("total_timesteps", total_timesteps, 1)
         interval = check_int("log_interval", self.default_log_interval if log_interval is None else log_interval, 1)
         callback = None if callback is None else as_callback(callback)
-        collector, experience = self._ready()
+        collector, experience = self._check_ready()
         if _resume_from is None:
-            self._idle.before(experience, total, self.n_envs)
-            self._first_learn.before(self, total)
+            self._idle.warn_before(experience, total, self.n_envs)
+            self._first_learn.check_settings(self, total)
         self.learner.store.gather(self.policy.parameters())
         self.logs.open(tb_log_name or type(self).__name__, reset_num_timesteps)
         self._start_counting(total, reset_num_timesteps, resumed=_resume_from is not None)
@@ -309,27 +309,27 @@ class BaseAlgorithm(ABC):
             training_modes(),
             limit_threads(small),
             explain_full_device(self.arguments),
-            self._joined(calls_back=callback is not None or progress_bar),
+            self._connected_learners(calls_back=callback is not None or progress_bar),
             run,
         ):
             first = None if _resume_from is None else checkpointing.restore_tick(self, _resume_from)
             proceed = collector.proceed
             for rows in collector.rows(first):  # selects actions and steps the environments
-                run.arrived(rows)
+                run.count_tick(rows)
                 self.normalizer.update(rows)
                 experience.extend(rows)
                 if proceed is not None:
                     proceed()
                 self.before_updates()
-                for _ in run.updates(experience.updates_due()):
-                    run.record(self.gradient_step())
+                for _ in run.each_update(experience.updates_due()):
+                    run.add_update(self.gradient_step())
                 if self.counters.lifetime >= self._first_learn.next_look:
-                    self._first_learn.look(self, experience)
-                if not run.after(rows):
+                    self._first_learn.check_rows(self, experience)
+                if not run.finish_tick(rows):
                     break
         complete = _resume_from is None and self.num_timesteps >= self.counters.horizon
-        self._idle.after(experience, total, updated=bool(run.recent), whole=complete)
-        self._first_learn.look(self, experience, ended=True)
+        self._idle.warn_after(experience, total, updated=bool(run.recent), whole=complete)
+        self._first_learn.check_rows(self, experience, ended=True)
         return self
 
     def gradient_step(self) -> Update:
@@ -376,11 +376,11 @@ class BaseAlgorithm(ABC):
     def log_facts(self) -> dict[str, float]:
         """Returns further entries of a log line."""
         rate = self.rate_schedule(self.num_timesteps, self.counters.horizon)
-        facts = {} if self.exploration is None else {"rollout/exploration_rate": self.exploration.rate}
+        entries = {} if self.exploration is None else {"rollout/exploration_rate": self.exploration.rate}
         collected = {} if self.collector is None else self.collector.log_facts()
-        return facts | {"train/learning_rate": rate} | collected
+        return entries | {"train/learning_rate": rate} | collected
 
-    def _ready(self) -> tuple[Collector, Experience]:
+    def _check_ready(self) -> tuple[Collector, Experience]:
         if self.collector is None or self._experience is None:
             raise ConfigurationError(
                 "the model must have an environment to learn from, got None. Call set_env(...) or load(..., env=...)."
@@ -397,7 +397,7 @@ class BaseAlgorithm(ABC):
         return self.collector, self._experience
 
     @contextmanager
-    def _joined(self, calls_back: bool) -> Iterator[None]:
+    def _connected_learners(self, calls_back: bool) -> Iterator[None]:
         """Connects the learners, if there are several, and copies parameters and optimizer of the first one to the others."""
         learner, counters = self.learner, self.counters
         settings = {
@@ -409,18 +409,18 @@ class BaseAlgorithm(ABC):
             "total_timesteps": counters.horizon - counters.num_timesteps,
             "the number of updates so far": counters.n_updates,
         }
-        with self.learners.joined(settings, calls_back):
+        with self.learners.connected(settings, calls_back):
             if self.learners.size > 1:
                 self.learners.broadcast([learner.flat, learner.flat_target, *self.policy.buffers()])
                 learner.load_state_dict(self.learners.gather(learner.state_dict())[0])
                 learner.refresh()
             yield
 
-    def _learn_from(self, experience: Any) -> None:
+    def _use_experience(self, experience: Any) -> None:
         """Takes a new buffer to learn from; it agrees with those of the other learners, if there are several."""
         self._experience = experience
         if self.learners.size > 1:
-            experience.share(self.learners.fewest)
+            experience.synchronize(self.learners.minimum)
         self.update_runner = UpdateRunner(experience, self.learner, self.normalizer, self.rng, self.stops_early)
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
@@ -430,7 +430,7 @@ class BaseAlgorithm(ABC):
             self.counters.iterations = 0
         self.counters.horizon = self.counters.num_timesteps + total
 
-    def _describe(self, stream: Stream, experience: Any) -> None:
+    def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once what a user may not expect."""
         buffer = experience.ring.describe() if self.keeps_replay else experience.describe()
         print(f"{type(self).__name__} on {self.device}: {buffer}")
@@ -439,7 +439,7 @@ class BaseAlgorithm(ABC):
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"
             )
 
-    def _act_in(
+    def _make_collector(
         self, stream: Stream, observe: Callable[..., Any] | None = None, *, twin: bool = False, **own: Any
     ) -> None:
         """Makes the collector of an environment, and ends that of the one before.
@@ -690,7 +690,7 @@ class BaseAlgorithm(ABC):
         return model
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.Saved) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
         """Returns the constructor arguments that rebuild a saved model; a class whose defaults have changed overrides it.
 
         Args:
@@ -721,7 +721,7 @@ class BaseAlgorithm(ABC):
         left = self.counters.horizon - self.counters.num_timesteps
         if left <= 0:
             return self
-        with model_file.reading("the file does not describe a learn"):
+        with model_file.checkpoint_errors("the file does not describe a learn"):
             interval, name = int(state.session["log_interval"]), str(state.session["name"])
         return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
 
@@ -740,7 +740,7 @@ class BaseAlgorithm(ABC):
     def after_tick(self, action: Callable[[], object]) -> None:
         """Calls `action` when this tick is over, after all callbacks and the log; at once if `learn` is not running."""
         if self.learning and self.training_run is not None:
-            self.training_run.waiting.append(action)
+            self.training_run.calls_after_tick.append(action)
         else:
             action()
 
@@ -755,7 +755,7 @@ class BaseAlgorithm(ABC):
 
     def run_parts(self) -> dict[str, Any]:
         """Returns the further parts whose state a full checkpoint holds, without the buffer."""
-        acting = {} if self.collector is None else self.collector.parts()
+        acting = {} if self.collector is None else self.collector.saved_parts()
         return {"statistics": self.statistics, **acting}
 
     # -- attributes
@@ -784,10 +784,8 @@ class BaseAlgorithm(ABC):
             """
             arguments = self.__dict__.get("arguments", {})
             if name in self.changeable and name in arguments:
-                self.__dict__["arguments"] = {
-                    **arguments,
-                    name: self.change(name, value),
-                }  # a copy of the model keeps its own
+                # another dict, since a copy of the model keeps its own
+                self.__dict__["arguments"] = {**arguments, name: self.change(name, value)}
                 return
             read_only = getattr(getattr(type(self), name, None), "fset", self) is None
             reserved = name in SETTERS or name in RENAMED or name in arguments
@@ -844,12 +842,12 @@ class BaseAlgorithm(ABC):
 
     def set_logger(self, logger: Logger) -> None:
         """Logs to `logger`; the caller closes it."""
-        self.logs.take(logger)
+        self.logs.use_logger(logger)
 
     def dump_logs(self) -> None:
         """Writes a log line now (while learning)."""
         if self.training_run is not None:
-            self.training_run.dump()
+            self.training_run.write_log()
 
     env = property(lambda self: self.get_env())
     logger = _forward("logs.logger")

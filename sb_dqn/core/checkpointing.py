@@ -47,7 +47,7 @@ def save_model(
             f"incremental={incremental} and background={background}. Add them."
         )
     if full:
-        state, path = resume_state(model, trust, incremental), model_file.own_part(path, model.learners)
+        state, path = resume_state(model, trust, incremental), model_file.own_learner_file(path, model.learners)
     elif model.rank:
         return path  # the first learner writes
     else:
@@ -83,7 +83,7 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
         stream=stream,
         why=why,
         process=process_state(),
-        strips=segmented,
+        segmented_rows=segmented,
     )
 
 
@@ -98,10 +98,10 @@ def load_model(
 ) -> Any:
     """Returns a model from a zip file; see `BaseAlgorithm.load`."""
     if is_sb3_zip(path):
-        return _load_sb3_model(cls, read_sb3_zip(path), env, {**(custom_objects or {}), **changes}, device)
+        return _load_sb3_model(cls, read_sb3_zip(path), env, {**(custom_objects or {}), **changes, "device": device})
     replacements = CustomObjects({**(custom_objects or {}), **changes})
     learners = LearnerGroup.of_process()
-    path = path if env is None else model_file.find_part(path, learners)
+    path = path if env is None else model_file.find_learner_file(path, learners)
     saved = model_file.read_model(path, replacements, trust, env is not None)
     replacements.warn_of_unused(custom_objects or {}, saved.arguments)
     made_by = model_file.find_class(cls, saved.class_name)
@@ -111,13 +111,13 @@ def load_model(
         arguments["actors"] = _startable(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
     environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors)
-    model = model_file.build(made_by, environment, arguments, saved.policy)
+    model = model_file.build_model(made_by, environment, arguments, saved.policy)
     parts = model.saved_parts()
     if "normalizer" not in saved.parts:
         parts.pop("normalizer", None)  # starts without statistics
     if learners.rank and saved.continuation is None:
         parts.pop("rng")  # of the first learner: each keeps its own
-    model_file.restore(parts, saved.parts)
+    model_file.restore_parts(parts, saved.parts)
     if model.exploration is not None and any(name.startswith("exploration") for name in changes):
         model.exploration.warn_if_ineffective()
     model.learner.refresh()
@@ -126,9 +126,7 @@ def load_model(
     return model
 
 
-def _load_sb3_model(
-    cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[str, Any], device: str | torch.device
-) -> Any:
+def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[str, Any]) -> Any:
     """Returns a model from a file of Stable-Baselines3.
 
     The optimizer continues with the moments of the file where they fit the parameters one to one, else without, with a warning.
@@ -139,7 +137,6 @@ def _load_sb3_model(
         saved: contents of the file.
         env: environment, or None.
         replaced: arguments that replace those of the file.
-        device: torch device, or "auto".
 
     Raises:
         CheckpointError: the file is damaged, of an algorithm that this library lacks, or its spaces are unknown.
@@ -148,16 +145,15 @@ def _load_sb3_model(
     made_by = model_file.find_class(cls, algorithm_of(saved))
     kept = {name: value for name, value in saved.settings.items() if name not in replaced}
     what = f"the settings of {saved.label} make no {made_by.__name__}"
-    with model_file.reading(what):
-        blueprint, stream = (
-            (blueprint_of(saved), None) if env is None else open_environment(env, replaced.get("action_mask"))
-        )
+    with model_file.checkpoint_errors(what):
+        source = blueprint_of(saved) if env is None else env
+        blueprint, stream = open_environment(source, replaced.get("action_mask"))
         names = constructor_arguments(made_by)
         arguments, unread = arguments_of(saved._replace(settings=kept), names, blueprint.num_envs)
-    arguments |= {**replaced, "device": device}
-    with model_file.reading(what), AllocationGuard(saved.policy):
+    arguments |= replaced
+    with model_file.checkpoint_errors(what), AllocationGuard(saved.policy):
         model = made_by(arguments.pop("policy"), blueprint if stream is None else stream, **arguments)
-    with model_file.reading(f"the parameters of {saved.label} do not fit"):
+    with model_file.checkpoint_errors(f"the parameters of {saved.label} do not fit"):
         model_file.write_policy(model.policy, native_parameters(model, saved.policy, saved.variables))
     model.learner.refresh()
     unfit = load_moments(model, saved)
@@ -218,7 +214,7 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(np.all(one == other))
 
 
-def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
+def _restore_run(model: Model, saved: model_file.SavedModel, trust: bool) -> None:
     """Restores the rest of a full checkpoint, except what waits for `resume`."""
     state, lanes = saved.continuation, saved.blueprint.num_envs
     assert state is not None
@@ -234,8 +230,8 @@ def _restore_run(model: Model, saved: model_file.Saved, trust: bool) -> None:
             f"the environment must have {lanes} lanes, as the full checkpoint, got {model.n_envs}. Give as many, or load(path) "
             f"and then set_env(env) to start without the rows."
         )
-    model_file.restore(model.run_parts(), state.parts)
-    model_file.restore({"experience": model._experience}, {"experience": state.experience})
+    model_file.restore_parts(model.run_parts(), state.parts)
+    model_file.restore_parts({"experience": model._experience}, {"experience": state.experience})
     model.note_segments(state)
     # the rows are in the buffer now: do not keep a second copy
     model._resume_state = replace(state, experience={}, rng=saved.parts["rng"], trusted=trust)
@@ -248,12 +244,12 @@ def restore_tick(model: Model, state: ResumeState) -> Rows | None:
         The tick to continue from; None if the environment must be reset.
     """
     collector = model.collector
-    with model_file.reading("the state of the environment in the file does not fit"):
+    with model_file.checkpoint_errors("the state of the environment in the file does not fit"):
         rows: Rows | None = collector.restore(state.tick, state.stream, state.trusted)
         if rows is None and collector.env_seed is not None:
             collector.env_seed = later_seed(collector.env_seed, model.counters.lifetime)
         set_process_state(state.process)
-    model_file.restore({"rng": model.rng}, {"rng": state.rng})
+    model_file.restore_parts({"rng": model.rng}, {"rng": state.rng})
     return rows
 
 

@@ -74,7 +74,7 @@ class TrainingConfig:
     actors: Any = None
 
     @classmethod
-    def of(cls, shared: Mapping[str, Any], **own: Any) -> Self:
+    def from_keywords(cls, shared: Mapping[str, Any], **own: Any) -> Self:
         """Returns the settings among shared keywords, and those that an algorithm has a default of its own for."""
         names = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in shared.items() if name in names}, **own)

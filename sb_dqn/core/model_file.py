@@ -99,7 +99,7 @@ class ResumeState:
     parts: dict[str, Any]
     """State of each part of `run_parts`."""
     experience: dict[str, Tensor]
-    """State of the replay or rollout, without the columns in `strips`."""
+    """State of the replay or rollout, without the columns in `segmented_rows`."""
     tick: dict[str, Any] | None
     stream: dict[str, Any] | None
     why: str
@@ -110,7 +110,7 @@ class ResumeState:
     """The model's generators; in the file they are one of the model's parts."""
     trusted: bool = False
     """True if pickled parts of the file may be unpickled (`load(trust=True)`)."""
-    strips: SegmentedRows | None = None
+    segmented_rows: SegmentedRows | None = None
     """Rows to write to segments; only while saving."""
     written: WrittenBlocks = field(default_factory=WrittenBlocks)
     """Segments that the rows came from; only while loading."""
@@ -123,7 +123,7 @@ class ResumeState:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedModel:
     """Contents of a model file."""
 
     class_name: str
@@ -153,14 +153,14 @@ def write_model(path: Any, model: Any, continuation: ResumeState | None, backgro
         whole = {name: getattr(continuation, name) for name in CONTINUATION}
         manifest["full"], members["full"] = pack(whole)
         members["experience"] = continuation.experience
-        if continuation.strips is not None:
-            return write_checkpoint(path, manifest, members, continuation.strips, background)
+        if continuation.segmented_rows is not None:
+            return write_checkpoint(path, manifest, members, continuation.segmented_rows, background)
     if background:
         return BackgroundWrite(partial(write_archive, path, manifest, copy_members(members)))
     return write_archive(path, manifest, members)
 
 
-def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: bool = False) -> Saved:
+def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: bool = False) -> SavedModel:
     """Reads a file that `save_model` wrote; the resumable part of a full checkpoint only if `full`.
 
     Raises:
@@ -174,7 +174,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         )
     wanted = ("policy", "state", "full", "experience") if full and "full" in manifest else ("policy", "state")
     manifest, members = read_archive(path, only=wanted)
-    with reading("the manifest of the file does not describe a model"):
+    with checkpoint_errors("the manifest of the file does not describe a model"):
         arguments = {
             name: decode_value(name, value, TABLE, custom_objects, trust)
             for name, value in manifest["arguments"].items()
@@ -182,7 +182,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         parts = unpack(manifest["state"], members["state"])
         arguments["policy"], parts["rng"]  # every model has them
         blueprint = _decode_blueprint(manifest["spaces"], Allowance(members["policy"]))
-        return Saved(
+        return SavedModel(
             str(manifest["class"]),
             with_saved_channels(arguments, blueprint, manifest.get("images")),
             blueprint,
@@ -201,32 +201,32 @@ def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, 
     return ResumeState(**kept, experience=experience | rows, written=written)
 
 
-def build(made_by: type[Any], outside: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
-    """Returns a model of class `made_by` from the arguments and parameters of a file.
+def build_model(cls: type[Any], env: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
+    """Returns a model of class `cls` from the arguments and parameters of a file.
 
     Raises:
         CheckpointError: the arguments are invalid, or describe a model much larger than the file.
         ConfigurationError: an argument is out of its range.
     """
     keywords = dict(arguments)
-    with reading(f"the arguments of the file make no {made_by.__name__}"), AllocationGuard(parameters):
-        model = made_by(keywords.pop("policy"), outside, **keywords)
+    with checkpoint_errors(f"the arguments of the file make no {cls.__name__}"), AllocationGuard(parameters):
+        model = cls(keywords.pop("policy"), env, **keywords)
     write_policy(model.policy, parameters)
     return model
 
 
-def restore(parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
+def restore_parts(parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
     """Loads the state of each part.
 
     Raises:
         CheckpointError: a state is missing or does not fit its part.
     """
     for name, part in parts.items():
-        with reading(f"the state of {name!r} in the file does not fit"):
+        with checkpoint_errors(f"the state of {name!r} in the file does not fit"):
             part.load_state_dict(states[name])
 
 
-def own_part(path: Any, learners: LearnerGroup) -> Any:
+def own_learner_file(path: Any, learners: LearnerGroup) -> Any:
     """Returns the path of a learner's part of a full checkpoint, and makes its folder.
 
     Raises:
@@ -244,7 +244,7 @@ def own_part(path: Any, learners: LearnerGroup) -> Any:
     return own
 
 
-def find_part(path: Any, learners: LearnerGroup) -> Any:
+def find_learner_file(path: Any, learners: LearnerGroup) -> Any:
     """Returns the path of a learner's part of a full checkpoint; `path` itself if it has none."""
     found = find_checkpoint(path)
     if learners.rank and isinstance(found, (str, Path)):
@@ -254,7 +254,7 @@ def find_part(path: Any, learners: LearnerGroup) -> Any:
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def checkpoint_errors(what: str) -> Iterator[None]:
     """Turns the exceptions of malformed data into a `CheckpointError`."""
     try:
         yield

@@ -81,13 +81,13 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         )
         self.replay_config = replay
         self.target_config = target
-        self._augment()
+        self._make_augmentation()
         self._next_sync = target.interval
         self._idle.silent = replay.schedule.gradient_steps == 0
         if self.stream is not None:
             self.attach(self.stream)
 
-    def _augment(self) -> None:
+    def _make_augmentation(self) -> None:
         """Makes the augmentation for the current size of the batches."""
         if self._augmentation is not None:
             rows, device = self.replay_config.observations, self.learner.flat.device
@@ -96,7 +96,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def attach(self, stream: Stream) -> None:
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
-            self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
+            self._use_experience(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
             if self.replay_config.stores_q_values:
                 self.replay.best_values = self._best_values
             if stream.repeated_frames > 1:
@@ -107,12 +107,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                     stacklevel=user_stacklevel(),
                 )
             if self.logs.verbose:
-                self._describe(stream, self.replay)
+                self._print_summary(stream, self.replay)
         elif self.replay.relabeler is not None:
             self.replay.relabeler.reward = GoalRewards(stream)
         has_values, ring = self.exploration is not None, self.replay.ring
         has_frames = ring.frame_stack > 1 and not ring.host_visible and ring.device == self.device
-        self._act_in(
+        self._make_collector(
             stream,
             self.replay.open_observation if has_frames else None,
             twin=has_values and self._is_large and self.learner.low is not None,
@@ -125,8 +125,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """Returns the mode in which a feed-forward network acts once it is to be traced: when its updates are."""
         return self.acting_mode if self.mode == "compiled" else self.update_mode
 
-    def _describe(self, stream: Stream, experience: Any) -> None:
-        super()._describe(stream, experience)
+    def _print_summary(self, stream: Stream, experience: Any) -> None:
+        super()._print_summary(stream, experience)
         if experience.ring.host_visible and experience.ring.device != self.device:
             print(
                 f"the replay buffer is in the memory of the host: each batch is copied to {self.device}, which is slower. Remove "
@@ -161,24 +161,24 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         target, beyond = self.target_config, self.counters.lifetime - self._next_sync
         if beyond >= 0 and not target.by_updates:
             crossed = beyond // target.interval + 1
-            self.learner.store.sync_target(target.share(crossed), crossed)
+            self.learner.store.sync_target(target.share_after(crossed), crossed)
             self._schedule_sync()
         self.learner.set_learning_rate(self.rate_schedule(self.num_timesteps, self.counters.horizon))
         self.replay.sampler.advance(self.num_timesteps, self.counters.horizon)
 
     def gradient_step(self) -> Update:
         horizon = self.replay_config.horizon
-        if horizon.moves:
+        if horizon.is_annealed:
             done = self.counters.n_updates
-            since = done if self._resets is None else done - self._resets.latest(done)
-            horizon.move(*horizon.at(since))
+            since = done if self._resets is None else done - self._resets.latest_reset(done)
+            horizon.set(*horizon.after(since))
         update = super().gradient_step()
         target, updates = self.target_config, self.counters.n_updates + 1
         if target.by_updates and updates % target.interval == 0:
             self.learner.store.sync_target(target.tau)
-        if self._resets is not None and self._resets.due(updates):
+        if self._resets is not None and self._resets.is_due(updates):
             reset_networks(self.policy, self.learner, self._resets.keep, later_seed(self.rng.seed, updates))
-        if self._recycler is not None and self._recycler.due(updates):
+        if self._recycler is not None and self._recycler.is_due(updates):
             self._recycle(self._recycler, later_seed(self.rng.seed, updates))
         return update
 
@@ -193,9 +193,9 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         recycler(self.policy, self.learner, sample, seed)
 
     def log_facts(self) -> dict[str, float]:
-        facts = super().log_facts()
+        entries = super().log_facts()
         share = None if self._recycler is None else self._recycler.share
-        return facts if share is None else facts | {"train/dormant": share}
+        return entries if share is None else entries | {"train/dormant": share}
 
     def _start_counting(self, total: int, reset: bool, resumed: bool) -> None:
         super()._start_counting(total, reset, resumed)
@@ -212,7 +212,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         if name in ("gamma", "batch_size"):
             before = self.replay_config
             after = replace(before, **{name: value})
-            if name == "gamma" and (before.horizon.moves or after.horizon.moves):
+            if name == "gamma" and (before.horizon.is_annealed or after.horizon.is_annealed):
                 raise ConfigurationError(
                     f"gamma must be a number before and after an assignment, and n_steps too, got {value!r} in place of "
                     f"{self.arguments['gamma']!r}. Call load(path, env=env, gamma={value!r})."
@@ -235,12 +235,12 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         self.discount = replay.gamma
         self.normalizer.set_gamma(replay.gamma)
         self.learner.set_batch_size(replay.losses)
-        self._augment()
+        self._make_augmentation()
         if self._experience is not None:
-            if not replay.horizon.moves:
-                self.replay.view.horizon.move(replay.n_steps, replay.gamma)
+            if not replay.horizon.is_annealed:
+                self.replay.view.horizon.set(replay.n_steps, replay.gamma)
             self.replay.sampler.set_batch_size(replay.batch_size)
-            self.update_runner.forget()
+            self.update_runner.rebuild()
 
     # -- files
 
@@ -276,7 +276,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def save_replay_buffer(self, path: Any) -> Any:
         """Writes the stored rows to a zip file, atomically; of several learners, each writes its own."""
-        return model_file.save_replay(model_file.own_part(path, self.learners), self.blueprint, self.replay)
+        return model_file.save_replay(model_file.own_learner_file(path, self.learners), self.blueprint, self.replay)
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote; the newest if not all fit.
@@ -288,4 +288,4 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         Raises:
             CheckpointError: the file is damaged, or its rows are of another kind.
         """
-        model_file.load_replay(model_file.find_part(path, self.learners), self.blueprint, self.replay)
+        model_file.load_replay(model_file.find_learner_file(path, self.learners), self.blueprint, self.replay)

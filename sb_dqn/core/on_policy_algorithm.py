@@ -76,11 +76,11 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             )
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
-            self._learn_from(self.rollout_config.build(stream, self.device, self.normalizer))
+            self._use_experience(self.rollout_config.build(stream, self.device, self.normalizer))
             if self.logs.verbose:
-                self._describe(stream, self.rollout)
+                self._print_summary(stream, self.rollout)
         observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None
-        self._act_in(stream, observe, stores_value=self.has_critic)
+        self._make_collector(stream, observe, stores_value=self.has_critic)
 
     def change(self, name: str, value: Any) -> Any:
         if name != "gamma":

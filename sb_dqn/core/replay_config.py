@@ -65,7 +65,7 @@ class ReplayConfig:
     horizon: Horizon = field(init=False)
 
     @classmethod
-    def of(cls, keywords: OffPolicyKeywords, **own: Any) -> ReplayConfig:
+    def from_keywords(cls, keywords: OffPolicyKeywords, **own: Any) -> ReplayConfig:
         """Returns the configuration for the keywords that all algorithms with a replay share, and an algorithm's own fields."""
         return cls(
             buffer_device=buffer_device_of(keywords["buffer_device"]),
@@ -167,7 +167,7 @@ class ReplayConfig:
         path = Path(self.buffer_path) if self.buffer_path else None
         further = {"n_steps": self.n_steps, "path": path, "start_rule": start_rule}
         device = self.buffer_device or device if self.hindsight is None else torch.device("cpu")
-        ring = Ring(Layout.of(stream, self.buffer_size, device, **further))
+        ring = Ring(Layout.for_stream(stream, self.buffer_size, device, **further))
         if chosen is not None:
             return self._of_sequences(ring, chosen, normalizer)
         view = TransitionView(ring, self.horizon, normalizer.rewards, self.future)
@@ -247,6 +247,6 @@ class TargetConfig:
                 f"tau must be 1 with target='shared', whose heads are copied, got {self.tau}. Set tau=1, or target='copy'."
             )
 
-    def share(self, crossed: int) -> float:
+    def share_after(self, crossed: int) -> float:
         """Returns the share in (0, 1] for a number of intervals crossed at once."""
         return self.tau if crossed == 1 else 1 - (1 - self.tau) ** crossed

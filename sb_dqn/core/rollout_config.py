@@ -23,7 +23,7 @@ def make_ring(stream: Stream, device: torch.device, rows: int, what: str, fix: s
         MemoryBudgetError: it does not fit into memory; the message has `what` it holds, and the `fix`.
     """
     try:
-        return Ring(Layout.of(stream, rows * stream.num_envs, device))
+        return Ring(Layout.for_stream(stream, rows * stream.num_envs, device))
     except MemoryBudgetError as error:
         raise MemoryBudgetError(
             f"{what} in {stream.num_envs} lanes must fit into the memory of {device}, got too little of it. {fix}."

@@ -22,7 +22,7 @@ from torch import Tensor
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
-from sb_dqn.core.model_file import reading
+from sb_dqn.core.model_file import checkpoint_errors
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
@@ -79,7 +79,7 @@ class Logs:
             self._logger = configure(None, [])
         return self._logger
 
-    def take(self, logger: Logger) -> None:
+    def use_logger(self, logger: Logger) -> None:
         """Uses a logger of the user, who closes it.
 
         Raises:
@@ -137,7 +137,7 @@ class TickLocals(Mapping[str, Any]):
 
     def __init__(self, model: Any, callback: BaseCallback) -> None:
         self.model = model
-        self.facts: dict[str, Any] = {
+        self.known: dict[str, Any] = {
             "self": model,
             "callback": callback,
             "total_timesteps": model.counters.horizon,
@@ -147,27 +147,27 @@ class TickLocals(Mapping[str, Any]):
     def set_rows(self, rows: Rows) -> None:
         """Shows another tick."""
         self.rows = rows
-        self.facts.pop("infos", None)
-        self.facts.pop("new_obs", None)
+        self.known.pop("infos", None)
+        self.known.pop("new_obs", None)
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.facts:
-            return self.facts[name]
+        if name in self.known:
+            return self.known[name]
         if name == "env":
             return self.model.get_env()
         if name not in NAMES or self.rows is None:
             raise KeyError(name)
-        return self._of(self.rows, name)
+        return self._value(self.rows, name)
 
-    def _of(self, rows: Rows, name: str) -> Any:
+    def _value(self, rows: Rows, name: str) -> Any:
         if name == "infos":
-            return self.facts.setdefault("infos", self._infos(rows))
+            return self.known.setdefault("infos", self._infos(rows))
         if name == "actions":
             return None if rows.action is None else rows.action + self.model.predictor.actions.start
         if name == "new_obs":
             # copies: the stream writes into its own again
             obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}
-            return self.facts.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
+            return self.known.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
         if name == "dones":
             return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped
         return np.sum([np.where(slot.valid, slot.reward, 0) for slot in rows.slots], axis=0, dtype=np.float32)
@@ -175,12 +175,12 @@ class TickLocals(Mapping[str, Any]):
     def _infos(self, rows: Rows) -> list[dict[str, Any]]:
         infos = rows.make_infos()
         for episode in self.model.statistics.finished:
-            facts = {"r": episode.return_, "l": episode.length, "t": episode.time}
-            infos[episode.lane] = {**infos[episode.lane], "episode": facts}
+            summary = {"r": episode.return_, "l": episode.length, "t": episode.time}
+            infos[episode.lane] = {**infos[episode.lane], "episode": summary}
         return infos
 
     def __iter__(self) -> Iterator[str]:
-        return iter(name for name in NAMES if self.rows is not None or name in self.facts or name == "env")
+        return iter(name for name in NAMES if self.rows is not None or name in self.known or name == "env")
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -228,7 +228,7 @@ class TrainingRun:
         self.resume_from = resume_from
         self.settled = True
         """True once the latest tick has been stored and its updates have run."""
-        self.waiting: list[Callable[[], object]] = []
+        self.calls_after_tick: list[Callable[[], object]] = []
         """Functions to call at the end of this tick, after callbacks and log."""
 
     def __enter__(self) -> TrainingRun:
@@ -238,7 +238,7 @@ class TrainingRun:
             self.callback.init_callback(self.model)
             self.callback.on_training_start(self.locals, {})
             if self.resume_from is not None:
-                with reading("the state of log and callbacks in the file does not fit"):
+                with checkpoint_errors("the state of log and callbacks in the file does not fit"):
                     self._load_state_dict(self.resume_from)
             self.callback.on_rollout_start()
         except BaseException:
@@ -285,7 +285,7 @@ class TrainingRun:
         if self.user_callback is not None and state["callback"] is not None:
             self.user_callback.load_state_dict(state["callback"])
 
-    def arrived(self, rows: Rows) -> None:
+    def count_tick(self, rows: Rows) -> None:
         """Counts the tick; from here on `rows.steps` are the env steps of all learners."""
         self.settled = False
         if self.learners.size > 1:
@@ -295,7 +295,7 @@ class TrainingRun:
         counters.lifetime += rows.steps
         self.statistics.update(rows)
 
-    def updates(self, due: int) -> Iterator[None]:
+    def each_update(self, due: int) -> Iterator[None]:
         """Yields once for each due update, between the callbacks' `on_rollout_end` and `on_rollout_start`."""
         if due:
             self.recent = []
@@ -309,13 +309,13 @@ class TrainingRun:
         if due and self.calls_back:
             self.callback.on_rollout_start()
 
-    def record(self, update: Update) -> None:
-        """Records the loss and reports of an update; they stay on the device until a log line needs them."""
+    def add_update(self, update: Update) -> None:
+        """Counts an update and keeps its loss and reports; they stay on the device until a log line needs them."""
         self.recent.append(update)
         self.counters.n_updates += update.applied
         self.skips = not update.applied
 
-    def after(self, rows: Rows) -> bool:
+    def finish_tick(self, rows: Rows) -> bool:
         """Runs the callbacks and, at intervals, writes a log line. Returns False if training is over."""
         counters, go_on, self.settled = self.counters, True, True
         if counters.n_updates >= self.next_check:
@@ -328,14 +328,14 @@ class TrainingRun:
             self.callback.update_locals(self.locals)
             go_on = self.callback.on_step()
         if go_on and self.log_interval and self.count() - self.logged >= self.log_interval:
-            self.dump()
-        while self.waiting:
-            self.waiting.pop(0)()
+            self.write_log()
+        while self.calls_after_tick:
+            self.calls_after_tick.pop(0)()
         if self.learners.calls_back:
-            go_on = bool(self.learners.fewest(go_on))
+            go_on = bool(self.learners.minimum(go_on))
         return go_on and counters.num_timesteps < counters.horizon
 
-    def dump(self) -> None:
+    def write_log(self) -> None:
         """Writes a log line."""
         counters = self.counters
         self.logged = self.count()
@@ -343,11 +343,11 @@ class TrainingRun:
             return
         if self.logs.is_ours and not (self.logs.logger.output_formats or self.calls_back):  # no output
             return
-        self.record_facts()
+        self.log_entries()
         self.logs.logger.dump(counters.num_timesteps)
 
-    def record_facts(self) -> None:
-        """Records the entries of a log line, without writing it."""
+    def log_entries(self) -> None:
+        """Passes the entries of a log line to the logger, without writing it."""
         statistics, counters = self.statistics, self.counters
         record = self.logs.logger.record
         if statistics.ep_info_buffer:
@@ -391,13 +391,13 @@ class IdleWarning:
     def __init__(self) -> None:
         self.silent = False
 
-    def before(self, experience: Experience, total: int, num_envs: int) -> None:
+    def warn_before(self, experience: Experience, total: int, num_envs: int) -> None:
         """Warns if `total` env steps over `num_envs` lanes cannot reach an update."""
         wait = experience.wait()
         if not self.silent and wait.least > total + num_envs - 1:
             self._warn(f"learn(total_timesteps={total:,}) will make no update: {wait.why}. {wait.fix}.")
 
-    def after(self, experience: Experience, total: int, updated: bool, whole: bool) -> None:
+    def warn_after(self, experience: Experience, total: int, updated: bool, whole: bool) -> None:
         """Warns if a `learn` made no update.
 
         Args:

@@ -44,14 +44,14 @@ class FirstLearn:
         self._began = self._ended = False
         self._warned: set[str] = set()
 
-    def before(self, model: Any, total: int) -> None:
+    def check_settings(self, model: Any, total: int) -> None:
         """Checks the settings of a model that is to learn for `total` env steps, once."""
         if self._began or model.rank:
             return
         self._began = True
         counters, config = model.counters, getattr(model, "target_config", None)
         if config is not None and (model.learner.flat_target is not model.learner.flat or config.shared):
-            updates = _updates(model.replay_config.schedule, counters.lifetime, total)
+            updates = _num_updates(model.replay_config.schedule, counters.lifetime, total)
             count, unit = (
                 (updates, "updates")
                 if config.by_updates
@@ -78,7 +78,7 @@ class FirstLearn:
                 f"gymnasium.wrappers.RescaleAction(env, -1, 1), or set policy_kwargs=dict(squash_output=True).",
             )
 
-    def look(self, model: Any, experience: Any, ended: bool = False) -> None:
+    def check_rows(self, model: Any, experience: Any, ended: bool = False) -> None:
         """Checks the newest rows, and whether episodes end.
 
         Args:
@@ -151,7 +151,7 @@ def input_size(model: Any, policy: Any, sample: Sample) -> float:
     return max(float(x.float().abs().mean(0).max()) for x in inputs.values())
 
 
-def _updates(schedule: Any, done: int, total: int) -> int:
+def _num_updates(schedule: Any, done: int, total: int) -> int:
     """Returns about how many updates follow in `total` env steps; an episode counts as 100."""
     period = schedule.train_freq * (1 if schedule.unit == "step" else 100)
     per_step = 1.0 if schedule.gradient_steps == -1 else schedule.gradient_steps / period

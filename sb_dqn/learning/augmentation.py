@@ -102,7 +102,7 @@ class ImageAugmentation:
                 x = changed[key]
                 part = slice(start, start + len(x))
                 if self.settings.shift:
-                    x = shifted(x, self.offsets[number, part], self.settings.shift, hwc)
+                    x = shift_images(x, self.offsets[number, part], self.settings.shift, hwc)
                 if self.settings.intensity:
                     factor = 1.0 + self.settings.intensity * self.normal[number, part].clamp(-BOUND, BOUND)
                     x = x * factor.view(-1, 1, 1, 1)
@@ -110,7 +110,7 @@ class ImageAugmentation:
         return changed
 
 
-def shifted(x: Tensor, offsets: Tensor, pad: int, hwc: bool = False) -> Tensor:
+def shift_images(x: Tensor, offsets: Tensor, pad: int, hwc: bool = False) -> Tensor:
     """Returns images that are padded by repeating their borders, then cropped to their size.
 
     Args:

@@ -74,14 +74,9 @@ class Learner:
         """0-d bool tensor, False once a loss or gradient was not finite."""
         self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
         self.optimizer = self.step.optimizer
-        apart = (
-            {id(parameter) for parameter in online.clipped_apart()} if isinstance(online, ActorCriticNetwork) else set()
-        )
-        self.apart = (
-            flat_copy(torch.full_like(p, id(p) in apart, dtype=torch.bool) for p in online.parameters())
-            if apart
-            else None
-        )
+        own = {id(p) for p in online.clipped_apart()} if isinstance(online, ActorCriticNetwork) else set()
+        masks = (torch.full_like(p, id(p) in own, dtype=torch.bool) for p in online.parameters())
+        self.clipped_separately = flat_copy(masks) if own else None
         """`[P]` bool, True for the parameters that are clipped by their own norm; None: there are none."""
         self.augmentation: ImageAugmentation | None = None
         """Changes the images of each batch; None: they stay."""
@@ -104,7 +99,7 @@ class Learner:
             network if noise is None else partial(network, noise=noise)
             for network, noise in zip((self.online, self.target), self.noises, strict=True)
         )
-        parameters = self.store.learning()
+        parameters = self.store.trainable_parameters()
         with _training(self.online), self.store.learning_weights():
             outputs = self.objective(online, target, batch)
             return self._differentiate(outputs, parameters, batch)
@@ -141,13 +136,13 @@ class Learner:
         The critic of an actor-critic by classification is clipped by a norm of its own, which is returned second (None
         elsewhere). FQF's fractions are not clipped. Neither is part of the first norm.
         """
-        free = self.step.fractions if self.apart is None else self.apart
+        free = self.step.fractions if self.clipped_separately is None else self.clipped_separately
         norm: Tensor = (flat if free is None else flat.masked_fill(free, 0.0)).norm()
-        own = None if self.apart is None else flat.masked_fill(~self.apart, 0.0).norm()
+        own = None if self.clipped_separately is None else flat.masked_fill(~self.clipped_separately, 0.0).norm()
         if self.max_grad_norm is not None:
             factor = (self.max_grad_norm / norm).clamp_max(1.0)  # a norm of 0 gives infinity, then 1
-            if self.apart is not None and own is not None:
-                factor = torch.where(self.apart, (self.max_grad_norm / own).clamp_max(1.0), factor)
+            if self.clipped_separately is not None and own is not None:
+                factor = torch.where(self.clipped_separately, (self.max_grad_norm / own).clamp_max(1.0), factor)
             elif free is not None:
                 factor = torch.where(free, 1.0, factor)
             flat.mul_(factor)
@@ -191,7 +186,7 @@ class Learner:
         self.step.set_learning_rate(rate)
 
     def refresh(self) -> None:
-        """Updates what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
+        """Recomputes what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,11 +230,11 @@ def check_outputs(objective: Objective, outputs: Any, batch: Batch) -> None:
     name = type(objective).__name__
     rows, places = batch.weight.shape, batch.place.shape[-1:]  # of sequences, one place for many rows
     try:
-        loss, facts = outputs
-        missing = [fact for fact in objective.reports if fact not in facts]
+        loss, extras = outputs
+        missing = [each for each in objective.reports if each not in extras]
         shapes = {
             "loss": (loss.shape, rows),
-            "priority": (facts["priority"].shape, places) if "priority" in facts else (rows, rows),
+            "priority": (extras["priority"].shape, places) if "priority" in extras else (rows, rows),
         }
     except (TypeError, ValueError, AttributeError):
         raise ConfigurationError(
@@ -247,7 +242,7 @@ def check_outputs(objective: Objective, outputs: Any, batch: Batch) -> None:
         ) from None
     if missing:
         raise ConfigurationError(
-            f"{name} must return every extra in its reports, got {sorted(facts)} without {missing}. Add them, or shorten reports."
+            f"{name} must return every extra in its reports, got {sorted(extras)} without {missing}. Add them, or shorten reports."
         )
     for what, (shape, expected) in shapes.items():
         if shape != expected:

@@ -90,7 +90,7 @@ class LearnerGroup:
             )
         return self.local_rank
 
-    def place(self, device: torch.device) -> torch.device:
+    def use_device(self, device: torch.device) -> torch.device:
         """Notes the device of this learner, which is the current one from now on if there are several learners."""
         self._device = device
         if self.size > 1 and device.type == "cuda":
@@ -102,7 +102,7 @@ class LearnerGroup:
         return path if self.rank == 0 else path.parent / f"learner{self.rank}" / path.name
 
     @contextmanager
-    def joined(self, settings: Mapping[str, Any], calls_back: bool) -> Iterator[None]:
+    def connected(self, settings: Mapping[str, Any], calls_back: bool) -> Iterator[None]:
         """Connects the learners for a `learn`; if it fails here, the others end too.
 
         Args:
@@ -149,11 +149,11 @@ class LearnerGroup:
         """Returns the sum of a count over all learners."""
         return count if self.size == 1 else self._reduced(count, "SUM")
 
-    def fewest(self, count: int) -> int:
+    def minimum(self, count: int) -> int:
         """Returns the smallest of the learners' counts."""
         return count if self.size == 1 else self._reduced(count, "MIN")
 
-    def largest(self, count: int) -> int:
+    def maximum(self, count: int) -> int:
         """Returns the largest of the learners' counts."""
         return count if self.size == 1 else self._reduced(count, "MAX")
 

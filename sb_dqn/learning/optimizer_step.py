@@ -112,14 +112,14 @@ class OptimizerStep:
         if self.steps % FLUSH_EVERY == 0:
             self._flush_tiny_moments()
 
-    def restart(self) -> None:
-        """Forgets all moments and counts, as if no step had been made; rate and options stay."""
+    def clear(self) -> None:
+        """Clears all moments and counts, as if no step had been made; rate and options stay."""
         for optimizer in (self.optimizer, self.fraction_optimizer):
             if optimizer is not None:
                 optimizer.state.clear()
 
     @torch.no_grad()
-    def forget(self, changed: Tensor, counts: bool = False) -> None:
+    def reset_moments(self, changed: Tensor, counts: bool = False) -> None:
         """Sets the moments of some parameters to their initial values; rate and options stay.
 
         Args:

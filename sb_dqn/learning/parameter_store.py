@@ -87,17 +87,17 @@ class ParameterStore:
             self._target_weights.refresh()
 
     @property
-    def learns(self) -> list[bool]:
+    def trainable(self) -> list[bool]:
         """True for each parameter that learns; a user may freeze some by `requires_grad_(False)`, at any time."""
         return [parameter.requires_grad for parameter in self.masters]
 
-    def learning(self) -> list[nn.Parameter]:
+    def trainable_parameters(self) -> list[nn.Parameter]:
         """Returns the parameters of `online` that learn.
 
         Raises:
             ConfigurationError: all parameters are frozen.
         """
-        for parameter, learns in zip(self.trained, self.learns, strict=True):
+        for parameter, learns in zip(self.trained, self.trainable, strict=True):
             if parameter.requires_grad is not learns:  # a twin's
                 parameter.requires_grad_(learns)
         found = [parameter for parameter in self.trained if parameter.requires_grad]
@@ -159,7 +159,7 @@ class ParameterStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Updates what is derived from the master parameters and buffers after they were written from outside: the
+        """Recomputes what is derived from the master parameters and buffers after they were written from outside: the
         low-precision twins and the normalized weights of spectral layers."""
         if self.low is not None:
             self.low.copy_(self.flat[: self.low.numel()])

@@ -72,9 +72,9 @@ class Recycler:
         self.share: float | None = None
         self._found: list[Units] | None = None
 
-    def due(self, updates: int) -> bool:
+    def is_due(self, n_updates: int) -> bool:
         """Returns True if units are recycled after the update of this number, the first of which is 1."""
-        return updates % self.settings.every == 0
+        return n_updates % self.settings.every == 0
 
     def __call__(
         self, policy: QPolicy | SACPolicy, learner: Learner, sample: Callable[[int], Batch], seed: int
@@ -148,5 +148,5 @@ def recycle(policy: QPolicy | SACPolicy, learner: Learner, dormant: Dormant, res
                     places[f"{name}.{key}"].index_fill_(1, columns, True)
     if learner.group is not None:
         learner.group.broadcast([learner.flat])
-    learner.step.forget(changed, reset_counts)
+    learner.step.reset_moments(changed, reset_counts)
     learner.refresh()

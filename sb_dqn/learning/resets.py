@@ -48,13 +48,13 @@ class Resets:
         until = None if self.until is None else check_int("resets['until']", self.until, every)
         set_fields(self, every=every, keep=check_float("resets['keep']", self.keep, 0.0, 1.0), until=until)
 
-    def due(self, updates: int) -> bool:
+    def is_due(self, n_updates: int) -> bool:
         """Returns True if a reset follows the update of this number, the first of which is 1."""
-        return updates % self.every == 0 and (self.until is None or updates <= self.until)
+        return n_updates % self.every == 0 and (self.until is None or n_updates <= self.until)
 
-    def latest(self, updates: int) -> int:
+    def latest_reset(self, n_updates: int) -> int:
         """Returns the number of the last update that a reset followed, of those made so far; 0 before the first reset."""
-        return min(updates, updates if self.until is None else self.until) // self.every * self.every
+        return min(n_updates, n_updates if self.until is None else self.until) // self.every * self.every
 
 
 def check_resets(value: Any) -> Resets | None:
@@ -90,7 +90,7 @@ def reset_networks(policy: QPolicy | SACPolicy, learner: Learner, keep: float, s
             _reset(network, new, keep, learns)
     if learner.group is not None:
         learner.group.broadcast([learner.flat, learner.flat_target])
-    learner.step.restart()
+    learner.step.clear()
     learner.refresh()
 
 

@@ -72,24 +72,25 @@ class UpdateRunner:
         learner.apply(gradient)
         return update
 
-    def forget(self) -> None:
+    def rebuild(self) -> None:
         """Makes the functions again at the next update, because a number that they contain has changed."""
         self._form = None
 
     def _function(self, drawn: Tensor, mode: Mode) -> tuple[Tensor, Function]:
         """Returns the tensor of the drawn numbers and the function to call with it; made again in another form."""
-        form = mode, self.learner.store.learns, self.experience.view
+        form = mode, self.learner.store.trainable, self.experience.view
         if form != self._form:
             self.functions.clear()
             self._form, self.mode = form, mode
         if drawn.shape not in self.functions:
             numbers = torch.zeros_like(drawn)
-            apart = self.experience.sends_batches(self.learner.flat.device)
+            sends = self.experience.sends_batches(self.learner.flat.device)
+            make = self._sampling_outside if sends else self._sampling_within
             with self.experience.preserve_state():
-                self.functions[drawn.shape] = numbers, (self._of_sent_batch if apart else self._whole)(numbers, mode)
+                self.functions[drawn.shape] = numbers, make(numbers, mode)
         return self.functions[drawn.shape]
 
-    def _whole(self, numbers: Tensor, mode: Mode) -> Function:
+    def _sampling_within(self, numbers: Tensor, mode: Mode) -> Function:
         """Returns sampling, gradient and new priorities as one function of the drawn numbers."""
         # a trace holds the sampling, too; eagerly, only the sampling is traced
         sample = self.experience.traced_sampling(numbers) if mode == "eager" else self.experience.sample_from
@@ -102,7 +103,7 @@ class UpdateRunner:
         self.experience.feedback(batch, priority)
         return gradient, update.values
 
-    def _of_sent_batch(self, numbers: Tensor, mode: Mode) -> Function:
+    def _sampling_outside(self, numbers: Tensor, mode: Mode) -> Function:
         """Returns a function that samples outside of the traced gradient; it waits for the device only for priorities."""
         sample = self.experience.traced_sampling(numbers)
         batch = sample(numbers)

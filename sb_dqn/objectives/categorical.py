@@ -49,9 +49,9 @@ class CategoricalObjective:
         loss = distributional.cross_entropy(projected, predicted)
         detached = predicted.detach()
         q_tm1 = detached.exp() @ support
-        facts = {
+        extras = {
             "priority": over_branches(self.priority(projected, detached), batch.weight),
             "q_mean": q_tm1.mean(),
             "td_error": (q_tm1 - projected @ support).abs().mean(),
         }
-        return over_branches(loss, batch.weight), facts
+        return over_branches(loss, batch.weight), extras

@@ -74,8 +74,8 @@ class ActorCritic:
         """Returns the total loss `[N]` and the mean of each part for the log."""
         error = terms.value_loss(batch.return_)
         means = [weighted_mean(part.detach(), batch.weight) for part in (policy_loss, error, -terms.entropy)]
-        facts = dict(zip(self.reports, means, strict=False))
-        return policy_loss + self.vf_coef * error - self.ent_coef * terms.entropy, facts
+        extras = dict(zip(self.reports, means, strict=False))
+        return policy_loss + self.vf_coef * error - self.ent_coef * terms.entropy, extras
 
 
 class PolicyGradient(ActorCritic):
@@ -134,8 +134,8 @@ class ClippedSurrogate(ActorCritic):
         policy_loss = pg.clipped_surrogate(terms.logp, old_logp, terms.advantage, self.clip)
         if self.clips_value:
             terms = terms._replace(value=pg.clipped_value(terms.value, batch.extra["value"], self.clip_value))
-        loss, facts = self.combine(policy_loss, terms, batch)
+        loss, extras = self.combine(policy_loss, terms, batch)
         logp = terms.logp.detach()
-        facts["approx_kl"] = pg.approximate_kl(logp, old_logp, batch.weight)
-        facts["clip_fraction"] = pg.clip_fraction(logp, old_logp, batch.weight, self.clip)
-        return loss, facts
+        extras["approx_kl"] = pg.approximate_kl(logp, old_logp, batch.weight)
+        extras["clip_fraction"] = pg.clip_fraction(logp, old_logp, batch.weight, self.clip)
+        return loss, extras

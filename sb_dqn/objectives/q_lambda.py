@@ -40,7 +40,7 @@ class QLambda:
         return_ = like(batch.return_, batch.action)
         error = q_tm1 - return_
         distance = over_branches(error.detach().abs(), batch.weight)
-        facts = {
+        extras = {
             "priority": distance,
             "q_mean": weighted_mean(over_branches(q_tm1.detach(), batch.weight), batch.weight),
             "td_error": weighted_mean(distance, batch.weight),
@@ -49,4 +49,4 @@ class QLambda:
             loss = value.cross_entropy(batch.action, return_.expand_as(q_tm1))
         else:
             loss = self.loss(error)
-        return over_branches(loss, batch.weight), facts
+        return over_branches(loss, batch.weight), extras

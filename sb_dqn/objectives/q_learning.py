@@ -61,10 +61,10 @@ class QLearning:
         q_tm1 = value.of(batch.action)  # [N] or [N, D]
         error = q_tm1 - y
         distance = error.detach().abs()
-        facts = {
+        extras = {
             "priority": over_branches(distance, batch.weight),
             "q_mean": q_tm1.detach().mean(),
             "td_error": distance.mean(),
         }
         loss = value.cross_entropy(batch.action, y) if isinstance(value, BinnedValue) else self.loss(error)
-        return over_branches(loss, batch.weight), facts
+        return over_branches(loss, batch.weight), extras

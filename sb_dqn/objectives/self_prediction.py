@@ -57,7 +57,7 @@ class SelfPredictionObjective:
         self.reports = (*inner.reports, "self_prediction")
 
     def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, facts = self.inner(online, target, batch)
+        loss, extras = self.inner(online, target, batch)
         bare: Any = online.func if isinstance(online, partial) else online  # latent states have no noise
         bootstrap: Any = target.func if isinstance(target, partial) else target
         assert batch.future is not None
@@ -67,5 +67,5 @@ class SelfPredictionObjective:
             y = bootstrap.projection(bootstrap.latent(batch.future)).view(*valid.shape, -1)
         predicted = bare.predicted_projections(bare.latent(batch.obs), actions)
         distance = self_prediction_loss(predicted, y, valid)
-        facts = {"priority": loss.detach(), **facts, "self_prediction": distance.detach().mean()}
-        return loss + self.settings.weight * distance, facts
+        extras = {"priority": loss.detach(), **extras, "self_prediction": distance.detach().mean()}
+        return loss + self.settings.weight * distance, extras

@@ -52,11 +52,11 @@ class SoftActorCritic:
         valid = batch.weight > 0
         distance = (outputs.q.detach() - y).abs().mean(0)
         per_sample = {**losses, "entropy": outputs.entropy, "q_mean": outputs.q.mean(0), "td_error": distance}
-        facts = {
+        extras = {
             name: torch.where(valid, x.detach(), 0.0).sum() / valid.sum().clamp_min(1) for name, x in per_sample.items()
         }
-        facts |= {"ent_coef": outputs.log_alpha.detach().exp(), "priority": distance}
-        return sum(losses.values(), torch.zeros_like(y)), facts
+        extras |= {"ent_coef": outputs.log_alpha.detach().exp(), "priority": distance}
+        return sum(losses.values(), torch.zeros_like(y)), extras
 
     def _target_entropy(self, batch: Batch) -> Tensor | float:
         """Returns the target entropy in nats: a scalar, or `[N]` with action masks."""

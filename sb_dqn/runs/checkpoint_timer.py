@@ -84,7 +84,7 @@ class CheckpointTimer(BaseCallback):
             self._wait_for_write()
         model: Any = self.model
         wanted = STOP if self.stopping else int(time.monotonic() >= self._next)
-        agreed = model.learners.largest(wanted)  # each learner saves its part at the same step
+        agreed = model.learners.maximum(wanted)  # each learner saves its part at the same step
         if agreed:
             self.model.after_tick(self.save)
         self.stopping = agreed == STOP

@@ -181,7 +181,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         window: int = self.arguments["stats_window_size"]
         self.statistics = MonitorStatistics(self.n_envs, window)
 
-    def _describe(self, stream: Stream, experience: Any) -> None:
+    def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once the size of the buffer, and what frequencies count."""
         size = experience.ring.describe() if self.keeps_replay else experience.describe()
         print(f"{type(self).__name__} on {self.device}: {size}")
@@ -212,7 +212,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         if isinstance(whole, int):
             total_timesteps = max(1, math.ceil(total_timesteps / whole)) * whole
         super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar, **kwargs)
-        self.training_run.record_facts()  # programs read them from the logger
+        self.training_run.log_entries()  # programs read them from the logger
         return self
 
     def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
@@ -402,7 +402,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             self.attach(self.stream)
             return
         stream = stream_of(self.blueprint, self.action_mask)
-        self._learn_from(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
+        self._use_experience(self.replay_config.build(stream, self.device, self.normalizer, self.policy.state_size))
 
     # -- attributes
 

@@ -225,7 +225,7 @@ class ReplayView:
             self.replay.extend(Rows(None, (first,), none, 0, departed=none))
         self.replay.extend(Rows(taken, (Slot(after, rewards, rewards, terminal, ended, ~none),), ~none, 0))
         if self.model.collector is not None:
-            self.model.collector.forget()  # the open rows are no longer those of the environment
+            self.model.collector.drop_latest()  # the open rows are no longer those of the environment
 
     def _check_add(self) -> None:
         if self.model.learning:

@@ -59,12 +59,7 @@ def algorithm_of(saved: SB3Zip) -> str:
 
 
 def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[str, Any], list[str]]:
-    """Returns the constructor arguments of a file, and the names of those that only a pickle has.
-
-    Args:
-        saved: contents of the file.
-        names: constructor arguments of the algorithm.
-        lanes: number of environments.
+    """Returns the constructor arguments of a file, of those that are among `names`, and the names of those that only a pickle has.
 
     Raises:
         CheckpointError: a key of `policy_kwargs` is a pickle.

@@ -89,7 +89,7 @@ def _parameters() -> list[float]:
     model = DQN("MlpPolicy", "CartPole-v1", batch_size=size, seed=0, device="cpu", max_grad_norm=1.0)
     model.learner.set_learning_rate(1e-3)
     rows = slice(model.rank * size, (model.rank + 1) * size)
-    with model.learners.joined({}, calls_back=False):
+    with model.learners.connected({}, calls_back=False):
         for _ in range(UPDATES):
             obs, next_obs = torch.randn(2, BATCH, 4, generator=rng)
             return_ = 5 * torch.randn(BATCH, generator=rng)

@@ -86,7 +86,7 @@ def on_a_device_without_memory(eagerly: None, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(TrainingConfig, "choose_device", lambda *_: META)
     monkeypatch.setattr(torch, "Generator", CpuGenerator)
     monkeypatch.setattr(network_runner, "unpack", lambda packed, tensors: zeros(tensors))
-    monkeypatch.setattr(NetworkRunner, "single", lambda runner, *inputs: zeros([runner._run(*inputs)])[0])
+    monkeypatch.setattr(NetworkRunner, "run_single", lambda runner, *inputs: zeros([runner._run(*inputs)])[0])
     monkeypatch.setattr(rollout_buffer, "fetch", zeros)
     monkeypatch.setattr(OptimizerStep, "__call__", step)
     # what may wait: a question of the first ticks, and a check every thousand updates

@@ -315,7 +315,7 @@ def test_a_clip_range_follows_its_schedule_in_traced_updates() -> None:
 
     def look() -> Any:
         update = step()
-        seen.append((float(model.objective.clip), float(update.facts[4])))
+        seen.append((float(model.objective.clip), float(update.reports[4])))
         return update
 
     model.gradient_step = look

@@ -79,7 +79,7 @@ def test_an_annealed_horizon_goes_on_with_batches_of_another_size() -> None:
     model: Any = quick(algorithm=DQN, n_steps=steps).learn(40)
     model.batch_size = 5
     model.learn(100)
-    assert model.replay.view.horizon.now[0] == 1
+    assert model.replay.view.horizon.current[0] == 1
     with pytest.raises(
         ConfigurationError, match="gamma must be a number before and after an assignment, and n_steps too"
     ):

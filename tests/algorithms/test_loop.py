@@ -114,7 +114,7 @@ def test_a_tick_that_crosses_three_intervals_follows_three_times() -> None:
         "sync 0.4375",
     ]  # 3; 6; 9, 12
     fewest = quick(tau=0.05).target_config
-    assert fewest.share(1) == 0.05  # exactly: what one lane does has not changed
+    assert fewest.share_after(1) == 0.05  # exactly: what one lane does has not changed
 
 
 def test_syncs_go_on_over_a_second_learn() -> None:

@@ -217,13 +217,13 @@ MODES: list[Mode] = ["eager", "traced"]
 def values_of(policy: QPolicy, mode: Mode, generator: torch.Generator | None = None) -> Any:
     """A function from observations and a mask to Q-values."""
     runner = NetworkRunner(policy, policy.values, mode, generator=generator)
-    return lambda obs, mask=None: runner.single(obs, mask)
+    return lambda obs, mask=None: runner.run_single(obs, mask)
 
 
 def greedy_of(policy: QPolicy, mode: Mode) -> Any:
     """A function from observations and a mask to greedy actions."""
     runner = NetworkRunner(policy, policy.greedy, mode)
-    return lambda obs, mask=None: runner.single(obs, mask)
+    return lambda obs, mask=None: runner.run_single(obs, mask)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -77,7 +77,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     for name, part in (("critics", nets.critics), ("actor", nets.actor), ("log_alpha", nets.log_alpha)):
         expected += torch.autograd.grad(losses[name], list(part.parameters()), retain_graph=True)
     torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]), atol=1e-5, rtol=1e-4)
-    told = dict(zip(model.learner.objective.reports, update.facts.tolist(), strict=True))
+    told = dict(zip(model.learner.objective.reports, update.reports.tolist(), strict=True))
     assert told["critic_loss"] == pytest.approx(losses["critics"].item(), rel=1e-4)
     assert told["actor_loss"] == pytest.approx(losses["actor"].item(), rel=1e-4)
     assert told["ent_coef_loss"] == pytest.approx(losses["log_alpha"].item(), abs=1e-6)

@@ -90,14 +90,14 @@ def weights_of(model: Any, steps: int) -> list[bytes]:
     """Returns the noise of each tick of a run."""
     seen: list[bytes] = []
     held = model.collector.actor.selector.parts["drawn"]
-    take = held.next
+    take = held.of_next_tick
 
     def watched() -> Any:
         drawn = take()
         seen.append(drawn.tobytes())
         return drawn
 
-    held.next = watched
+    held.of_next_tick = watched
     model.learn(steps)
     return seen
 

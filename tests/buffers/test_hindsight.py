@@ -111,7 +111,7 @@ def check_bounds(bounds: EpisodeBounds, flags: tuple[list[bool], list[bool]], st
         for row in range(max(0, count - stored), count - 1):
             ends = [at for at in range(row, count - 1) if flags[lane][at]]
             begins = [at + 1 for at in range(row) if flags[lane][at]]
-            first, last = bounds.of(np.array([lane]), np.array([row]))
+            first, last = bounds.find(np.array([lane]), np.array([row]))
             assert int(last[0]) == (ends[0] if ends else count - 1)
             assert int(first[0]) == max(begins[-1] if begins else 0, count - stored)
 
@@ -127,7 +127,7 @@ def goals_of(model: Any, draws: int = 60) -> tuple[Any, ...]:
     assert torch.equal(goal, torch.cat([batch.next_obs["desired_goal"] for batch in batches]))
     reward = torch.cat([batch.return_ for batch in batches])
     lane, row = torch.cat([batch.place for batch in batches], 1).numpy()
-    first, last = model.replay.relabeler.episodes.of(lane, row)
+    first, last = model.replay.relabeler.episodes.find(lane, row)
     return here.numpy(), after.numpy(), goal.numpy(), reward.numpy(), first - row, last - row
 
 

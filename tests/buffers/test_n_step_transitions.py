@@ -57,7 +57,7 @@ def check_everything(ring: Ring, view: TransitionView, games: list[Game], noise:
     assert_equal_to_naive(view.gather(lane[may], row[may], torch.ones(int(may.sum()))), games, n, k)
     annealed = TransitionView(ring, Horizon(Annealed(ring.n_steps, 1, 1), GAMMA))
     for shorter in range(n, 0, -1):  # the same view, while n and gamma change
-        annealed.horizon.move(shorter, 0.5 + 0.1 * shorter)
+        annealed.horizon.set(shorter, 0.5 + 0.1 * shorter)
         batch = annealed.gather(lane[may], row[may], torch.ones(int(may.sum())))
         assert_equal_to_naive(batch, games, shorter, k, 0.5 + 0.1 * shorter)
     lane, row, weight = UniformSampler(ring, noise.shape[1]).locate(noise)

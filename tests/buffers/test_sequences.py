@@ -218,7 +218,7 @@ def test_equal_to_the_naive_reading(
         if want and tick % 5 == 0:
             check_batch(replay.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games)
             annealed = SequenceView(ring, sequences, Horizon(Annealed(ring.n_steps, 1, 1), GAMMA))
-            annealed.horizon.move(1, 0.6)
+            annealed.horizon.set(1, 0.6)
             check_batch(annealed.gather(lane[may], row[may], torch.ones(int(may.sum()))), replay, games, 1, 0.6)
             noise = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(tick))
             drawn = replay.sample_from(noise)

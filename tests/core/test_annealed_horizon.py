@@ -21,7 +21,7 @@ CYCLE = {"start": 10, "end": 3, "updates": 10_000}
 def test_published_cycle_by_hand() -> None:
     """BBF: n from 10 to 3 and gamma from 0.97 to 0.997 over 10,000 updates."""
     horizon = Horizon(CYCLE, {"start": 0.97, "end": 0.997, "updates": 10_000})
-    found = [horizon.at(t) for t in (0, 2_500, 5_000, 7_500, 10_000, 50_000)]
+    found = [horizon.after(t) for t in (0, 2_500, 5_000, 7_500, 10_000, 50_000)]
     # 10^.75 3^.25 = 7.40, 10^.5 3^.5 = 5.48, 10^.25 3^.75 = 4.05; straight lines would give 8, 6 (or 7) and 5
     assert [n for n, _ in found] == [10, 7, 5, 4, 3, 3]
     # 1 - gamma: .03, .03^.75 .003^.25 = .01687, .0094868, .0053348, .003; a line of gamma would give .9835 in the middle
@@ -31,15 +31,15 @@ def test_published_cycle_by_hand() -> None:
 
 def test_numbers_stay() -> None:
     horizon = Horizon(3, 0.9)
-    assert not horizon.moves
-    assert horizon.at(0) == horizon.at(10**6) == (3, 0.9)
+    assert not horizon.is_annealed
+    assert horizon.after(0) == horizon.after(10**6) == (3, 0.9)
     growing = Horizon(Annealed(1, 5, 10), 1.0)
-    assert [growing.at(t)[0] for t in (0, 5, 10)] == [1, 2, 5]  # sqrt(5) = 2.24
+    assert [growing.after(t)[0] for t in (0, 5, 10)] == [1, 2, 5]  # sqrt(5) = 2.24
 
 
 def test_the_clock_starts_again_at_each_reset() -> None:
     resets = Resets(100, until=250)
-    assert [resets.latest(done) for done in (0, 99, 100, 199, 200, 299, 300, 1_000)] == [
+    assert [resets.latest_reset(done) for done in (0, 99, 100, 199, 200, 299, 300, 1_000)] == [
         0,
         0,
         100,
@@ -68,7 +68,7 @@ def test_batches_of_a_run_follow(settings: dict[str, Any]) -> None:
 
     def noted() -> Any:
         update = learn()
-        seen.append((model._n_updates % 10, *horizon.now))
+        seen.append((model._n_updates % 10, *horizon.current))
         return update
 
     model.gradient_step = noted

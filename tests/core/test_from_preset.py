@@ -135,7 +135,7 @@ def test_agents_for_few_steps_have_the_settings_of_their_papers_and_learn(name: 
         model.learn(44)
         updates = {"spr": 2, "sr-spr": 8, "bbf": 2}[name] * 4
         assert model._n_updates == updates
-        horizon = model.replay.view.horizon.now
+        horizon = model.replay.view.horizon.current
         assert horizon == ((10, 0.99) if name != "bbf" else (10, pytest.approx(0.97, abs=1e-3)))
         decays = [group["weight_decay"] for group in model.learner.optimizer.param_groups]
         assert decays == ([0.1, 0.0] if name == "bbf" else [0])

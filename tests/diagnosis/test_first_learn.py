@@ -151,7 +151,7 @@ def test_no_preset_is_warned_of_before_its_run(name: str) -> None:
     settings = {key: value for key, value in preset.settings.items() if key != "actors"}
     spaces_of = blueprint(env_of(preset), tuple(preset.env_kwargs.items()))
     model = algorithm_class(preset.algorithm)(preset.policy, spaces_of, **settings, seed=0, device="cpu")
-    FirstLearn().before(model, preset.n_timesteps)
+    FirstLearn().check_settings(model, preset.n_timesteps)
 
 
 @pytest.mark.parametrize(

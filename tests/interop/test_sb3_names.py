@@ -185,7 +185,7 @@ def test_their_buffer_of_n_steps_is_ours(kwargs: dict[str, Any] | None, n_steps:
     model = cartpole(
         replay_buffer_class=BUFFERS.NStepReplayBuffer, replay_buffer_kwargs=kwargs, gamma=0.9, n_steps=2
     ).learn(32)
-    assert (model.arguments["n_steps"], model.replay.view.horizon.now) == (n_steps, (n_steps, 0.9))
+    assert (model.arguments["n_steps"], model.replay.view.horizon.current) == (n_steps, (n_steps, 0.9))
 
 
 def test_their_hindsight_is_ours() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sb_dqn.algorithms import DQN, R2D2, SAC
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, shifted
+from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, shift_images
 from sb_dqn.types import Batch
 from tests.continuing import digest
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
@@ -41,7 +41,7 @@ def test_equal_to_a_crop_of_the_padded_image(pad: int, height: int, width: int, 
     given_images = torch.from_numpy(images)
     if hwc:
         given_images, want = given_images.permute(0, 2, 3, 1), want.transpose(0, 2, 3, 1)
-    found = shifted(given_images, torch.from_numpy(offsets), pad, hwc)
+    found = shift_images(given_images, torch.from_numpy(offsets), pad, hwc)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, want)
 
@@ -49,9 +49,9 @@ def test_equal_to_a_crop_of_the_padded_image(pad: int, height: int, width: int, 
 def test_a_shift_by_hand() -> None:
     """A crop that starts one row later moves the image up, its last row repeated; the other direction would repeat the first."""
     image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
-    assert shifted(image, torch.tensor([[2, 1]]), 1).tolist() == [[[[3, 4], [3, 4]]]]
-    assert shifted(image, torch.tensor([[1, 0]]), 1).tolist() == [[[[1, 1], [3, 3]]]]
-    assert shifted(image, torch.tensor([[1, 1]]), 1).tolist() == image.tolist()
+    assert shift_images(image, torch.tensor([[2, 1]]), 1).tolist() == [[[[3, 4], [3, 4]]]]
+    assert shift_images(image, torch.tensor([[1, 0]]), 1).tolist() == [[[[1, 1], [3, 3]]]]
+    assert shift_images(image, torch.tensor([[1, 1]]), 1).tolist() == image.tolist()
 
 
 def augmented(settings: Augmentation, model: Any, rows: int = 16) -> ImageAugmentation:

@@ -421,4 +421,4 @@ def test_a_critic_by_classification_is_clipped_by_its_own_norm(max_grad_norm: fl
 
 
 def test_a_critic_by_regression_is_clipped_with_the_policy() -> None:
-    assert A2C("MlpPolicy", Tiny(), seed=0).learner.apart is None
+    assert A2C("MlpPolicy", Tiny(), seed=0).learner.clipped_separately is None

@@ -53,7 +53,7 @@ def parameters_after(mode: Mode, updates: int, batch_size: int) -> Any:
     model.learner.set_learning_rate(1e-3)
     first = model.rank * batch_size
     given = batches(updates, slice(first, first + batch_size))
-    with model.learners.joined({}, False):
+    with model.learners.connected({}, False):
         traced = None
         for batch in given:
             tensors = batch.tensors()

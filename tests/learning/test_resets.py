@@ -79,7 +79,7 @@ def test_frozen_layers_stay_in_both_networks() -> None:
 
 def test_due_counts_updates_until_the_last() -> None:
     resets = Resets(10, until=35)
-    assert [updates for updates in range(1, 61) if resets.due(updates)] == [10, 20, 30]
+    assert [updates for updates in range(1, 61) if resets.is_due(updates)] == [10, 20, 30]
     assert check_resets(7) == check_resets(7.0) == Resets(7)
     assert check_resets(False) is None
     assert check_resets({"every": 1e3}) == Resets(1000)

@@ -183,7 +183,7 @@ def test_layers_are_left_as_they_were() -> None:
 def greedy_values(model: Any) -> tuple[Any, Any]:
     """What the model acts on, and what it should."""
     obs = {"obs": OBS.numpy()}
-    found = model.collector.actor.selector.runner.single(obs, None)
+    found = model.collector.actor.selector.runner.run_single(obs, None)
     return found, model.policy.values({"obs": OBS}).detach().numpy()
 
 

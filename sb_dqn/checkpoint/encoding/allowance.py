@@ -18,8 +18,7 @@ FREE_CALLS = 1_000
 """Tensors that are always allowed."""
 FREE_SPACES = 128 * 2**20
 """Bytes of spaces and lanes that are always allowed."""
-LANE_BYTES = 64
-"""Memory of a lane of a model without an environment."""
+LANE_BYTES = 64  # of a model without an environment
 FACTOR = 8
 """Further allowance: this many times the bytes and the number of the tensors in the file (online and target networks,
 noise, copies)."""

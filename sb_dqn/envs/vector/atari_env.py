@@ -18,7 +18,7 @@ from sb_dqn.errors import CheckpointError, EnvironmentFault, SpaceError
 from sb_dqn.types import BoolArray, IntArray, any_true
 
 
-class LaneRecorder:
+class LaneMonitor:
     """Writer of monitor files for the lanes of a NEXT_STEP vector env.
 
     Args:
@@ -40,7 +40,7 @@ class LaneRecorder:
         self._lengths[:] = 0
         self._resets = np.zeros_like(self._resets)
 
-    def record(self, reward: npt.NDArray[Any], ended: BoolArray) -> None:
+    def add_step(self, reward: npt.NDArray[Any], ended: BoolArray) -> None:
         """Counts one step and writes the episodes that ended with it."""
         self._returns += reward
         self._lengths += ~self._resets
@@ -100,7 +100,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self.first_seed = seed
         self._action_names = actions
         self._sent = False
-        self._recorder: LaneRecorder | None = None
+        self._monitor: LaneMonitor | None = None
         self._games = SeededGames(env, self.num_envs) if exact_resume else None
         self._obs: Any = None
 
@@ -110,7 +110,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
 
     def watch(self, folder: str | Path, env_id: str, start_index: int = 0) -> None:
         """Writes a monitor file per lane into `folder`, named by the lane's number plus `start_index`."""
-        self._recorder = LaneRecorder(
+        self._monitor = LaneMonitor(
             [str(Path(folder) / str(start_index + lane)) for lane in range(self.num_envs)], env_id
         )
 
@@ -119,8 +119,8 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if self._sent:
             self.recv()  # otherwise the pending results would be returned for the next actions
-        if self._recorder is not None:
-            self._recorder.begin()
+        if self._monitor is not None:
+            self._monitor.begin()
         seed = int(seed) if isinstance(seed, np.integer) else seed
         if self._games is not None:
             self._obs, info = self._games.begin(seed)
@@ -151,7 +151,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             )
         checked: IntArray = actions.astype(np.int64, copy=False)
         if self._games is not None:
-            self._games.record_actions(checked)
+            self._games.add_actions(checked)
         self.env.send(checked)
         self._sent = True
 
@@ -167,8 +167,8 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self._sent = False
         if self._games is not None:
             self._obs, info = obs, info = self._games.reseed_ended(obs, info, terminated | truncated)
-        if self._recorder is not None:
-            self._recorder.record(reward, terminated | truncated)
+        if self._monitor is not None:
+            self._monitor.add_step(reward, terminated | truncated)
         return obs, reward.astype(np.float32), terminated, truncated, info
 
     def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
@@ -186,14 +186,14 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             raise NoEnvState("ale_py's emulators do not expose their state")
         if self._sent:
             raise NoEnvState("the results of the emulators are pending")
-        recorder = None if self._recorder is None else self._recorder.state_dict()
+        recorder = None if self._monitor is None else self._monitor.state_dict()
         return {"games": self._games.state_dict(self._obs), "recorder": recorder}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays the saved games up to their saved step.
+        """Plays the saved games again up to their saved step.
 
         Raises:
-            CheckpointError: made without `exact_resume=True`, or the replay differs from the saved games.
+            CheckpointError: made without `exact_resume=True`, or the games end elsewhere.
         """
         if self._games is None:
             raise CheckpointError(
@@ -204,15 +204,15 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self._obs = np.array(state["games"]["obs"])
         self._sent = False
         self.first_seed = None
-        if self._recorder is not None and state["recorder"] is not None:
-            self._recorder.load_state_dict(state["recorder"])
+        if self._monitor is not None and state["recorder"] is not None:
+            self._monitor.load_state_dict(state["recorder"])
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes emulators and monitor files."""
         self.env.close()
         self.env.ale = None  # ends the emulators; ale_py has no other way
-        if self._recorder is not None:
-            self._recorder.close()
+        if self._monitor is not None:
+            self._monitor.close()
 
 
 SEEDS = 2**30
@@ -220,7 +220,7 @@ SEEDS = 2**30
 
 
 class SeededGames:
-    """Recorder of the seeds and actions of the games under way, which replays them in place of a saved emulator state.
+    """Seeds and actions of the games under way, which are played again in place of a saved emulator state.
 
     Args:
         env: ale_py's AtariVectorEnv in NEXT_STEP autoreset.
@@ -244,8 +244,8 @@ class SeededGames:
         result: tuple[Any, dict[str, Any]] = self.env.reset(seed=self.seeds.copy())
         return result
 
-    def record_actions(self, actions: IntArray) -> None:
-        """Records the actions, except in lanes whose game is over."""
+    def add_actions(self, actions: IntArray) -> None:
+        """Keeps the actions, except in lanes whose game is over."""
         for lane, action in enumerate(actions.tolist()):
             if not self.ended[lane]:
                 self.actions[lane].append(action)
@@ -273,7 +273,7 @@ class SeededGames:
         self.ended = np.where(lanes, False, self.ended)
 
     def state_dict(self, obs: npt.NDArray[Any]) -> dict[str, Any]:
-        """Returns seeds and actions, with the last observations, which verify a replay."""
+        """Returns seeds and actions, with the last observations, which verify that they are played again."""
         assert self.rng is not None
         return {
             "rng": self.rng.bit_generator.state,
@@ -285,10 +285,10 @@ class SeededGames:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays the games in all lanes at once: shorter games start later, so that all end together.
+        """Plays the games again in all lanes at once: shorter games start later, so that all end together.
 
         Raises:
-            CheckpointError: another number of lanes, or the replay differs from the saved games.
+            CheckpointError: another number of lanes, or the games end elsewhere.
         """
         lengths = np.asarray(state["lengths"]).tolist()
         if len(lengths) != self.num_envs:
@@ -302,14 +302,14 @@ class SeededGames:
         self.ended = np.array(state["ended"], np.bool_)
         self.rng = np.random.default_rng(0)
         self.rng.bit_generator.state = state["rng"]
-        if not np.array_equal(self._replay(np.array(lengths)), state["obs"]):
+        if not np.array_equal(self._play_again(np.array(lengths)), state["obs"]):
             raise CheckpointError(
                 "the replayed games must end at the observations of the checkpoint, got others. Make the environment as before "
                 "(game, protocol, lanes, env_kwargs) and use the same version of ale-py."
             )
 
-    def _replay(self, lengths: IntArray) -> Any:
-        """Plays the recorded games and returns the last observations; `lengths` is `[B]` actions per game."""
+    def _play_again(self, lengths: IntArray) -> Any:
+        """Plays the stored games and returns the last observations; `lengths` is `[B]` actions per game."""
         longest = int(lengths.max())
         obs, _ = self.env.reset(seed=self.seeds.copy())
         for tick in range(longest + 1):

@@ -181,14 +181,12 @@ class SpectralWeights:
         self._cache = torch.cat([*map(as_row, weights), self._zero])
         self._versions: list[int] | None = None
         self._write: Callable[[Tensor], Tensor] = self._written
-        self._is_accelerated = False
+        self._is_traced = False
 
-    def accelerate(
-        self, make: Callable[[Callable[[Tensor], Tensor], tuple[Tensor]], Callable[[Tensor], Tensor]]
-    ) -> None:
+    def trace(self, make: Callable[[Callable[[Tensor], Tensor], tuple[Tensor]], Callable[[Tensor], Tensor]]) -> None:
         """Writes the cache by what `make` returns for a function and its example; the first call counts."""
-        if not self._is_accelerated:
-            self._write, self._is_accelerated = make(self._written, (self._zero,)), True
+        if not self._is_traced:
+            self._write, self._is_traced = make(self._written, (self._zero,)), True
 
     def invalidate(self) -> None:
         """Notes that the parameters have changed. Torch itself notes only what is written by their own names, such as by
