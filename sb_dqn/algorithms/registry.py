@@ -1,14 +1,12 @@
-"""The one list of algorithms: the package root, the command line, the tests and the docs read it.
+"""The list of algorithms, which the package root, the command line, the tests and the docs read.
 
-To add an algorithm to the package, write its file and add its import below. The imports run for type checkers and editors
-only. At run time the list is read from the text of this file, so that `import sb_dqn` and `sb-dqn --help` do not load torch.
+To add an algorithm to the package, write its file, and add its import and its entry in `MODULES` below. The imports are for
+type checkers and editors only; `MODULES` has names alone, so that `import sb_dqn` and `sb-dqn --help` do not load torch.
 """
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,15 +38,31 @@ ALIASES = {"C51": "CategoricalDQN", "R2D1": "R2D2"}
 """Second names of a class."""
 
 
-def _read_modules() -> dict[str, str]:
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    return {
-        alias.name: str(node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-
-
-MODULES = _read_modules()
+MODULES = {
+    "A2C": "sb_dqn.algorithms.a2c",
+    "BTR": "sb_dqn.algorithms.btr",
+    "C51": "sb_dqn.algorithms.c51",
+    "CategoricalDQN": "sb_dqn.algorithms.c51",
+    "DQN": "sb_dqn.algorithms.dqn",
+    "PERDQN": "sb_dqn.algorithms.dqn_variants",
+    "DoubleDQN": "sb_dqn.algorithms.dqn_variants",
+    "DuelingDQN": "sb_dqn.algorithms.dqn_variants",
+    "MunchausenDQN": "sb_dqn.algorithms.dqn_variants",
+    "NoisyDQN": "sb_dqn.algorithms.dqn_variants",
+    "NStepDQN": "sb_dqn.algorithms.dqn_variants",
+    "FQF": "sb_dqn.algorithms.fqf",
+    "IQN": "sb_dqn.algorithms.iqn",
+    "PPO": "sb_dqn.algorithms.ppo",
+    "PQN": "sb_dqn.algorithms.pqn",
+    "QRDQN": "sb_dqn.algorithms.qrdqn",
+    "R2D1": "sb_dqn.algorithms.r2d2",
+    "R2D2": "sb_dqn.algorithms.r2d2",
+    "DataEfficientRainbow": "sb_dqn.algorithms.rainbow",
+    "Rainbow": "sb_dqn.algorithms.rainbow",
+    "REINFORCE": "sb_dqn.algorithms.reinforce",
+    "SAC": "sb_dqn.algorithms.sac",
+    "VPG": "sb_dqn.algorithms.vpg",
+}
 """Name of a class, second names included, to the module that defines it."""
 
 NAMES = [name for name in MODULES if name not in ALIASES]

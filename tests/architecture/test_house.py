@@ -209,6 +209,13 @@ def test_no_import_circle_of_any_kind() -> None:
     assert circle(graph) == []
 
 
+def test_the_registry_names_what_type_checkers_import() -> None:
+    tree = modules()["sb_dqn.algorithms.registry"]
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.name: node.module for node in imported for alias in node.names} == registry.MODULES
+
+
 def test_algorithms_holds_algorithms_only() -> None:
     """Every file of `algorithms/` defines a class of the registry."""
     homes = set(registry.MODULES.values()) | {"sb_dqn.algorithms", "sb_dqn.algorithms.registry"}

@@ -44,15 +44,19 @@ def test_every_algorithm_can_be_imported_by_name() -> None:
         assert algorithm_class(name).__name__ == name
 
 
-def test_one_line_in_the_registry_adds_an_algorithm(tmp_path: Path) -> None:
-    """The package root, the command line and presets find an algorithm after one new file and one new line."""
+def test_an_import_and_an_entry_in_the_registry_add_an_algorithm(tmp_path: Path) -> None:
+    """The package root, the command line and presets find an algorithm after one new file and one new entry."""
     shutil.copytree(Path(sb_dqn.__file__).parent, tmp_path / "sb_dqn", ignore=shutil.ignore_patterns("__pycache__"))
     folder = tmp_path / "sb_dqn" / "algorithms"
     (folder / "slow_dqn.py").write_text("from sb_dqn.algorithms.dqn import DQN\n\n\nclass SlowDQN(DQN):\n    pass\n")
     listed = (folder / "registry.py").read_text()
     marker = "    from sb_dqn.algorithms.vpg import VPG as VPG\n"
     line = "    from sb_dqn.algorithms.slow_dqn import SlowDQN as SlowDQN\n"
-    (folder / "registry.py").write_text(listed.replace(marker, marker + line))
+    entry = '    "VPG": "sb_dqn.algorithms.vpg",\n'
+    for before, after in [(marker, line), (entry, '    "SlowDQN": "sb_dqn.algorithms.slow_dqn",\n')]:
+        assert before in listed
+        listed = listed.replace(before, before + after)
+    (folder / "registry.py").write_text(listed)
     (tmp_path / "sb_dqn" / "presets" / "slowdqn.yaml").write_text("parent: DQN\n")
     script = (
         "import sys, sb_dqn; from sb_dqn.cli.main import main; assert sb_dqn.SlowDQN.__name__ == 'SlowDQN'; "
