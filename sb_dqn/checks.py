@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.types import Settings
 
 S = TypeVar("S")
 LONG_LIST = 8
 """Number of allowed keys up to which an error lists them all; above it, the three nearest."""
 
 
-def check_int(name: str, value: Any, low: float, high: int | None = None, also: Collection[int] = ()) -> int:
+def check_int(name: str, value: object, low: float, high: int | None = None, also: Collection[int] = ()) -> int:
     """Returns `value` as an int between `low` and `high` (both included), or one of `also`.
 
     Args:
@@ -74,7 +75,7 @@ def check_float(
     return number
 
 
-def set_fields(config: Any, **checked: Any) -> None:
+def set_fields(config: object, **checked: object) -> None:
     """Sets fields of a dataclass, frozen or not, to what their checks returned; for its `__post_init__`."""
     for name, value in checked.items():
         object.__setattr__(config, name, value)
@@ -100,7 +101,7 @@ def check_output_path(path: Path, kind: str, endings: Iterable[str]) -> None:
         )
 
 
-def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
+def check_choice(name: str, value: object, allowed: Collection[str]) -> str:
     """Returns `value` if it is one of `allowed`.
 
     Raises:
@@ -113,7 +114,7 @@ def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
     return str(value)
 
 
-def check_bool(name: str, value: Any) -> bool:
+def check_bool(name: str, value: object) -> bool:
     """Returns `value` as a bool if it is True or False (Python's or NumPy's).
 
     Raises:
@@ -124,7 +125,7 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def check_path(name: str, value: Any) -> str | None:
+def check_path(name: str, value: object) -> str | None:
     """Returns the path `value` as a str, or None for None.
 
     Raises:
@@ -135,7 +136,7 @@ def check_path(name: str, value: Any) -> str | None:
     return None if value is None else os.fspath(value)
 
 
-def check_names(name: str, value: Any) -> tuple[str, ...]:
+def check_names(name: str, value: object) -> tuple[str, ...]:
     """Returns `value` as a tuple of strings; a single str is refused, since iterating it would give letters.
 
     Raises:
@@ -148,7 +149,7 @@ def check_names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def check_callable(name: str, value: Any, *arguments: str) -> Callable[..., Any]:
+def check_callable(name: str, value: object, *arguments: str) -> Callable[..., Any]:
     """Returns `value` if it can be called with these arguments, as far as its signature is known.
 
     Raises:
@@ -171,7 +172,7 @@ def check_callable(name: str, value: Any, *arguments: str) -> Callable[..., Any]
     return function
 
 
-def check_mapping(name: str, value: Any) -> dict[str, Any]:
+def check_mapping(name: str, value: object) -> dict[str, Any]:
     """Returns `value` as a dict, empty for None.
 
     Raises:
@@ -182,7 +183,7 @@ def check_mapping(name: str, value: Any) -> dict[str, Any]:
     return dict(value or {})
 
 
-def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[str]) -> dict[str, Any]:
+def check_keys(name: str, value: Settings | None, allowed: Collection[str]) -> dict[str, Any]:
     """Returns `value` as a dict whose keys are all in `allowed`.
 
     Raises:
@@ -203,7 +204,7 @@ def check_keys(name: str, value: Mapping[str, Any] | None, allowed: Collection[s
 
 
 def check_switch(
-    name: str, value: Any, settings: type[S], text: str | None = None, number: str | None = None
+    name: str, value: object, settings: type[S], text: str | None = None, number: str | None = None
 ) -> S | None:
     """Returns the settings of an option: None for False, the defaults for True, the defaults updated by a dict.
 
@@ -237,7 +238,7 @@ def check_switch(
     return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
 
 
-def merge_defaults(value: Any, defaults: Mapping[str, Any]) -> Any:
+def merge_defaults(value: object, defaults: Settings) -> Any:
     """Applies an algorithm's own defaults to a switch: they replace True and fill the missing keys of a dict."""
     if value is True:
         return dict(defaults)
@@ -256,7 +257,7 @@ def _to_int(value: Any) -> int:
         raise
 
 
-def _is_bool_or_text(value: Any) -> bool:
+def _is_bool_or_text(value: object) -> bool:
     """Returns True for bools and texts, which `float` would convert: `float(True)`, `float("1")`."""
     return isinstance(value, (bool, str, bytes)) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
+from sb_dqn.types import Array
 
 HOST_DEVICES = ("cpu",)
 """Types of devices whose tensors the CPU can address."""
@@ -125,13 +125,13 @@ class HostStage:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
         """The contents on the device; stays where it is."""
         self._buffers = [torch.zeros(shape, dtype=dtype, pin_memory=on_cuda) for _ in range(2)]
-        self.arrays: list[npt.NDArray[Any]] = [buffer.numpy() for buffer in self._buffers]
+        self.arrays: list[Array] = [buffer.numpy() for buffer in self._buffers]
         """Both buffers; `turn` is the index of the one to write next."""
         self._copied = [torch.cuda.Event() for _ in range(2)] if on_cuda else None  # type: ignore[no-untyped-call]
         self.turn = 0
 
     @property
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> Array:
         """The contents that the next `send` sends; not those of the last one."""
         return self.arrays[self.turn]
 
@@ -159,7 +159,7 @@ class PackedArrays:
         device: where they are sent.
     """
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> None:
+    def __init__(self, arrays: Sequence[Array], device: torch.device) -> None:
         self.form = _form(arrays)
         starts, end = [], 0
         for array in arrays:
@@ -177,11 +177,11 @@ class PackedArrays:
             for start, like in places
         ]
 
-    def fits(self, arrays: Sequence[npt.NDArray[Any]]) -> bool:
+    def fits(self, arrays: Sequence[Array]) -> bool:
         """Returns True if arrays have the shapes and dtypes of the constructor's."""
         return self.form == _form(arrays)
 
-    def send(self, arrays: Sequence[npt.NDArray[Any]]) -> list[Tensor]:
+    def send(self, arrays: Sequence[Array]) -> list[Tensor]:
         """Returns the arrays as tensors on the device, which the next call overwrites."""
         for view, array in zip(self._views[self._stage.turn], arrays, strict=True):
             view[...] = array
@@ -189,7 +189,7 @@ class PackedArrays:
         return self._tensors
 
 
-def fetch(tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
+def fetch(tensors: Sequence[Tensor]) -> list[Array]:
     """Returns tensors as NumPy arrays; those of a device in one copy, for which Python waits once."""
     return unpack(pack(tensors), tensors)
 
@@ -199,10 +199,10 @@ def pack(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([tensors[i].contiguous().view(-1).view(torch.uint8) for i in _packing_order(tensors)])
 
 
-def unpack(packed: Tensor, tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
+def unpack(packed: Tensor, tensors: Sequence[Tensor]) -> list[Array]:
     """Returns tensors as NumPy arrays, from what `pack` returned for them."""
     contents = packed.cpu().numpy()
-    arrays: list[npt.NDArray[Any]] = [contents] * len(tensors)
+    arrays: list[Array] = [contents] * len(tensors)
     start = 0
     for i in _packing_order(tensors):
         end = start + tensors[i].numel() * tensors[i].element_size()
@@ -216,7 +216,7 @@ def _packing_order(tensors: Sequence[Tensor]) -> list[int]:
     return sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
 
 
-def _form(arrays: Sequence[npt.NDArray[Any]]) -> list[tuple[Any, ...]]:
+def _form(arrays: Sequence[Array]) -> list[tuple[Any, ...]]:
     return [(array.shape, array.dtype) for array in arrays]
 
 

@@ -17,7 +17,7 @@ from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
 from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import BoolArray, Rows
+from sb_dqn.types import BoolArray, EnvLike, Info, Kwargs, Rows
 
 MAX_STEPS = 108_000
 """Steps after which an episode is cut if the environment has no shorter limit (ALE's is 108,000 frames)."""
@@ -27,7 +27,7 @@ EvaluationCallback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 def evaluate_policy(
     model: Any,
-    env: Any,
+    env: EnvLike,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
     render: bool = False,
@@ -68,7 +68,7 @@ def evaluate_policy(
     check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
     stream = open_for(model, env)
     try:
-        options: dict[str, Any] = {"render": render, "callback": callback, "seed": seed, "max_steps": max_steps}
+        options: Kwargs = {"render": render, "callback": callback, "seed": seed, "max_steps": max_steps}
         episodes = play_episodes(model, stream, n_eval_episodes, deterministic, **options)
     finally:
         if opened_here(env):
@@ -146,7 +146,7 @@ def play_episodes(
     return tally.episodes
 
 
-def open_for(model: Any, env: Any) -> Stream:
+def open_for(model: Any, env: EnvLike) -> Stream:
     """Opens an environment as a stream of rows, with action masks if the model was trained with them.
 
     Raises:
@@ -188,7 +188,7 @@ def derive_seed(seed: int, number: int) -> int:
     return int(words[0] % 2**30)
 
 
-def check_not_training(model: Any, env: Any, learning: bool, warn: bool = True) -> None:
+def check_not_training(model: Any, env: EnvLike, learning: bool, warn: bool = True) -> None:
     """Raises or warns if an evaluation would reset the episodes of the training environment.
 
     Args:
@@ -263,7 +263,7 @@ class Episodes:
     """Undiscounted sum of the rewards as the game gave them."""
     lengths: list[int] = field(default_factory=list)
     """In environment steps."""
-    infos: list[dict[str, Any]] = field(default_factory=list)
+    infos: list[Info] = field(default_factory=list)
     """Info dict of the final step."""
     cut: int = 0
     """How many of them were cut at `max_steps`."""

@@ -70,21 +70,21 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
-def read_yaml(path: Path, otherwise: Any = None) -> Any:
+def read_yaml(path: Path, otherwise: object = None) -> Any:
     """Reads plain data from a YAML file; returns `otherwise` if there is no file."""
     import yaml
 
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else otherwise
 
 
-def write_yaml(path: Path, content: Any) -> None:
+def write_yaml(path: Path, content: object) -> None:
     """Writes `plain_data(content)` to a YAML file by `atomic_write`."""
     import yaml
 
     write_text(path, yaml.safe_dump(plain_data(content), sort_keys=False, default_flow_style=None, width=120))
 
 
-def yaml_line(value: Any) -> str:
+def yaml_line(value: object) -> str:
     """Returns plain data as YAML in one line."""
     import yaml
 
@@ -92,7 +92,7 @@ def yaml_line(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def plain_data(value: Any) -> Any:
+def plain_data(value: object) -> Any:
     """Returns `value` as plain data for YAML; other objects are converted to text."""
     if isinstance(value, Mapping):
         return {str(key): plain_data(inner) for key, inner in value.items()}

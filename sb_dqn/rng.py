@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
+
+from sb_dqn.types import State
 
 NAMES = ("init", "env", "explore", "predict", "sample", "noise")
 
@@ -37,7 +38,7 @@ class Generators:
         self.sample = torch.Generator(sample_device or device).manual_seed(sample)
         self.noise = torch.Generator(device).manual_seed(noise)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {
             "seed": self.seed,
             "explore": self.explore.bit_generator.state,
@@ -46,7 +47,7 @@ class Generators:
             "noise": self.noise.get_state(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.seed = state["seed"]
         self.explore.bit_generator.state = state["explore"]
         self.predict.bit_generator.state = state["predict"]

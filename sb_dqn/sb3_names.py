@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 UNUSED_KEYWORDS = {
     "optimize_memory_usage": "each frame is stored once anyway",
@@ -137,7 +136,7 @@ NO_COPY = (
 )
 
 
-def wants_her(keyword: str, value: Any) -> bool:
+def wants_her(keyword: str, value: object) -> bool:
     """Returns True for SB3's `HerReplayBuffer`, a subclass of it, its name, or its keywords."""
     if keyword == "replay_buffer_class":
         names = [base.__name__ for base in value.__mro__] if isinstance(value, type) else [str(value)]
@@ -145,7 +144,7 @@ def wants_her(keyword: str, value: Any) -> bool:
     return keyword == "replay_buffer_kwargs" and isinstance(value, Mapping) and bool(HER_KEYWORDS & value.keys())
 
 
-def assignment_error(cls: str, name: str, value: Any, arguments: Collection[str]) -> str:
+def assignment_error(cls: str, name: str, value: object, arguments: Collection[str]) -> str:
     """Returns why `model.name = value` is refused, and the fix."""
     if name in SETTERS:
         return f"{name} of a model cannot be assigned. Call {SETTERS[name]}."

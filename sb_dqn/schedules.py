@@ -172,7 +172,7 @@ class Annealed:
         return math.exp(share * math.log(first) + (1.0 - share) * math.log(last))
 
 
-def as_annealed(name: str, value: Any) -> Annealed | None:
+def as_annealed(name: str, value: object) -> Annealed | None:
     """Returns the settings of an annealed value; None for anything that is neither `Annealed` nor a dict.
 
     Raises:
@@ -193,7 +193,7 @@ SCHEDULES: dict[str, type[Any]] = {
 }
 
 
-def as_schedule(name: str, value: Any, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
+def as_schedule(name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
     """Converts an argument to a `Schedule`.
 
     Args:

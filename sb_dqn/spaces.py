@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.errors import SpaceError
-from sb_dqn.types import BoolArray, FloatArray, IntArray, Observation
+from sb_dqn.types import Array, BoolArray, FloatArray, IntArray, Observation
 
 Space = spaces.Space[Any]
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -49,7 +48,7 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
     return {path or "obs": space}
 
 
-def flatten_observation(observation: Any, path: str = "") -> Observation:
+def flatten_observation(observation: object, path: str = "") -> Observation:
     """Converts an observation of an env, batched or not, to a flat dict of arrays with the keys of `flatten_space`."""
     if isinstance(observation, Mapping):
         found: Observation = {}
@@ -117,7 +116,7 @@ def _ambiguous_channels(shape: tuple[int, ...]) -> SpaceError:
     )
 
 
-def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool]:
+def batch_observation(space: Space, observation: object) -> tuple[Observation, bool]:
     """Converts `predict`'s argument to a flat dict with leading axis B; also returns True if it had that axis already.
 
     Args:
@@ -157,7 +156,7 @@ def batch_observation(space: Space, observation: Any) -> tuple[Observation, bool
     return arrays, vectorized
 
 
-def _checked(key: str, leaf: Space, array: npt.NDArray[Any]) -> tuple[int, ...]:
+def _checked(key: str, leaf: Space, array: Array) -> tuple[int, ...]:
     """Checks shape, dtype and values of an entry; returns its batch axes (none or one)."""
     shape = leaf_shape(leaf)
     axes = array.ndim - len(shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,28 @@ if TYPE_CHECKING:
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-Observation = dict[str, npt.NDArray[Any]]
-ActionArray = npt.NDArray[Any]
+Array = npt.NDArray[Any]
+"""Array of any dtype."""
+Observation = dict[str, Array]
+ActionArray = Array
 """`[B]` (`[B, D]` for branches) int64, 0-based; for a Box `[B, *shape]` float32, in the units and bounds of the env."""
+State = dict[str, Any]
+"""State of an object, as its `state_dict` returns it."""
+EnvLike: TypeAlias = Any
+"""Environment of any supported kind: a gymnasium `Env` or `VectorEnv`, a `VecEnv` of Stable-Baselines3, an environment of EnvPool or
+PettingZoo, an id, or a function that makes one. They have no common base class."""
+Info = dict[str, Any]
+"""Info dict of an environment."""
+ResetResult = tuple[Any, Info]
+"""Result of `reset` of an environment: observation and info."""
+VectorStep = tuple[Any, Array, Array, Array, Info]
+"""Result of `step` of a vector environment: observations, rewards `[B]`, terminated `[B]`, truncated `[B]` and info."""
+Settings = Mapping[str, Any]
+"""Values by the names of settings or keyword arguments, read only."""
+Kwargs = dict[str, Any]
+"""Keyword arguments by name."""
+Network: TypeAlias = Callable[..., Any]
+"""A network, or a function that calls one with its random numbers: from observations and a mask to its output."""
 
 
 def any_true(mask: BoolArray) -> bool:
@@ -69,9 +88,9 @@ class Rows:
     """`[B]` lanes that made an environment step (reset rows did not)."""
     steps: int
     """`stepped.sum()`."""
-    make_infos: Callable[[], list[dict[str, Any]]] = list
+    make_infos: Callable[[], list[Info]] = list
     """Builds the list of info dicts, one per lane, on demand."""
-    extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    extra: dict[str, Array] = field(default_factory=dict)
     """Further outputs of the policy at the departure, `[B, ...]`."""
     departed: BoolArray | None = None
     """`[B]` lanes whose actions are in `action`; None: all. A tick from other processes may hold some lanes only: a lane
@@ -136,7 +155,7 @@ class Batch(NamedTuple):
         return Batch(*(_refilled(field, iterator) for field in self))
 
 
-def _refilled(field: Any, tensors: Iterator[Tensor]) -> Any:
+def _refilled(field: object, tensors: Iterator[Tensor]) -> Any:
     if isinstance(field, dict):
         return {key: next(tensors) for key in field}
     return None if field is None else next(tensors)
@@ -237,4 +256,4 @@ class Objective(Protocol):
     def reports(self) -> tuple[str, ...]:
         """Names of the 0-d values that are logged as `train/<name>`."""
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]: ...
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]: ...

@@ -17,6 +17,7 @@ from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
+from sb_dqn.types import Kwargs
 
 
 class A2C(ActorCriticAlgorithm):
@@ -91,7 +92,7 @@ class A2C(ActorCriticAlgorithm):
         )
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: Kwargs, saved: model_file.SavedModel) -> Kwargs:
         """Returns the arguments with RMSpropTFLike by name if the file's optimizer is one: it used to be the default."""
         arguments = super().loaded_arguments(arguments, saved)
         kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))

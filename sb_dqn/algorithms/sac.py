@@ -23,7 +23,7 @@ from sb_dqn.policies.sac import SACPolicy
 from sb_dqn.policies.sac_network import LogAlpha, Temperature
 from sb_dqn.schedules import Annealed
 from sb_dqn.spaces import actions_of
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, Kwargs
 
 SCALED = 0.01
 """First temperature where returns are scaled to the range of the critics' bins, which values have to be in together with the
@@ -115,7 +115,7 @@ class SAC(OffPolicyAlgorithm):
                 "sde_sample_freq must be >= 1 with train_freq in episodes, got -1: the noise would never change. Set it to 64, for "
                 "example."
             )
-        switches: dict[str, Any] = {} if self._redraws is None else {"use_sde": True}
+        switches: Kwargs = {} if self._redraws is None else {"use_sde": True}
         switches |= {} if bins is None else {"value_bins": bins}
         super().__init__(
             env,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,7 +12,7 @@ from sb_dqn.buffers.on_policy_buffer import VALUE, OnPolicyBuffer, SampleView, V
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import IntArray, Rows, Wait
+from sb_dqn.types import Array, IntArray, Rows, Wait
 
 FIRST_ROWS = 512
 """Initial rows per lane; doubled when the episodes need more."""
@@ -231,7 +229,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         self._consumed = bool(state["spent"])
 
 
-def _resized(column: npt.NDArray[Any], held: IntArray, rows: int) -> npt.NDArray[Any]:
+def _resized(column: Array, held: IntArray, rows: int) -> Array:
     """Copies a column `[T, B, ...]` into one with more rows.
 
     Args:

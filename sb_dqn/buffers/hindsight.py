@@ -20,14 +20,14 @@ from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.checks import check_choice, check_int, set_fields
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
-from sb_dqn.types import Batch, IntArray
+from sb_dqn.types import Array, Batch, EnvLike, Info, IntArray
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 STRATEGIES = ("future", "final", "episode")
 UNENDED = np.iinfo(np.int64).max
 """Last row of an episode that has not ended."""
 
-RewardFunction = Callable[[npt.NDArray[Any], npt.NDArray[Any], list[dict[str, Any]]], Any]
+RewardFunction = Callable[[Array, Array, list[dict[str, Any]]], Any]
 """From achieved goals `[n, *shape]`, desired goals `[n, *shape]` and n empty infos to rewards `[n]`."""
 
 
@@ -183,7 +183,7 @@ class GoalRelabeler:
         rewards = self._rewards(achieved.numpy(), goal.repeat_interleave(steps, 0).numpy())
         return self.view.accumulate(ahead, self.view.scale(rewards).view(-1, steps))[0]
 
-    def _rewards(self, achieved: npt.NDArray[Any], goal: npt.NDArray[Any]) -> Tensor:
+    def _rewards(self, achieved: Array, goal: Array) -> Tensor:
         count = len(goal)
         rewards = np.asarray(self.reward(achieved, goal, [{} for _ in range(count)]), np.float32)
         if rewards.shape != (count,):
@@ -217,7 +217,7 @@ class GoalRewards:
         self._end: Any = None
         self._open()
 
-    def __call__(self, achieved: Any, desired: Any, infos: list[dict[str, Any]]) -> Any:
+    def __call__(self, achieved: object, desired: object, infos: list[Info]) -> Any:
         """Returns rewards `[n]`, see `RewardFunction`."""
         if self._function is None:
             self._open()
@@ -244,7 +244,7 @@ class GoalRewards:
             )
 
 
-def _close(env: Any, pid: int) -> None:
+def _close(env: EnvLike, pid: int) -> None:
     """Closes an environment in the process that made it, not in a fork of it that ends."""
     if os.getpid() == pid:
         env.close()

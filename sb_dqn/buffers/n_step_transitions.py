@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ class Horizon:
         ConfigurationError: a value is out of range.
     """
 
-    def __init__(self, n_steps: Any, gamma: Any) -> None:
+    def __init__(self, n_steps: object, gamma: object) -> None:
         steps, discount = as_annealed("n_steps", n_steps), as_annealed("gamma", gamma)
         lengths = (n_steps, n_steps) if steps is None else (steps.start, steps.end)
         discounts = (gamma, gamma) if discount is None else (discount.start, discount.end)

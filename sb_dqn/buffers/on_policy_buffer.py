@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,12 +19,12 @@ from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
 from sb_dqn.losses.transforms import identity
-from sb_dqn.types import Batch, BoolArray, IntArray, Slot
+from sb_dqn.types import Array, Batch, BoolArray, IntArray, Slot
 
 VALUE = "value"
 """Extra output of every policy: its own value estimate of o_t, `[B]`."""
 
-ValueFunction = Callable[..., npt.NDArray[Any]]
+ValueFunction = Callable[..., Array]
 """Values `[B]` of observations and masks of B rows; a recurrent policy also gets the `Before` of these rows."""
 
 

@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_layout import ColumnSpec, Layout, StartRule, human_bytes
 from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
-from sb_dqn.types import BoolArray, IntArray, Slot
+from sb_dqn.types import Array, BoolArray, IntArray, Slot
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
 ALIGNMENT = 64
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 
-Extras = Mapping[str, npt.NDArray[Any]]
+Extras = Mapping[str, Array]
 """Extra outputs of the policy for the rows that it acts on, `[B, ...]` by name."""
 
 
@@ -146,7 +145,7 @@ def allocate(columns: Mapping[str, ColumnSpec], rows: int, num_lanes: int, path:
     return {name: torch.from_numpy(_map_memory(shapes[name], column.dtype)) for name, column in columns.items()}
 
 
-def _map_memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _map_memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Returns zeros in new memory pages; `np.zeros` would touch them all where the C library reuses freed blocks."""
     count = math.prod(shape)
     return np.frombuffer(mmap.mmap(-1, max(1, count * dtype.itemsize)), dtype, count).reshape(shape)
@@ -169,9 +168,9 @@ def _map_file(
 # -- writing rows
 
 
-def array_writer(tensor: Tensor, rows: int, num_lanes: int) -> npt.NDArray[Any]:
+def array_writer(tensor: Tensor, rows: int, num_lanes: int) -> Array:
     """Returns a NumPy view `[T, B, ...]` of the memory of a column; assigning to it is 5 times cheaper than with torch."""
-    array: npt.NDArray[Any] = tensor.numpy()[: rows * num_lanes]
+    array: Array = tensor.numpy()[: rows * num_lanes]
     return array.reshape(rows, num_lanes, *array.shape[1:])
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from sb_dqn.buffers.ring_storage import Extras
 from sb_dqn.devices import fetch
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.transforms import identity
-from sb_dqn.types import ActionArray, Batch, BoolArray, IntArray, Observation, Rows, Wait
+from sb_dqn.types import ActionArray, Array, Batch, BoolArray, IntArray, Observation, Rows, Wait
 
 
 def rows_needed(n_steps: int, frame_stack: int) -> int:
@@ -215,11 +214,11 @@ class Before(NamedTuple):
 
     obs: Observation
     """Observations of the preceding rows, `[N, ...]` by key."""
-    declared: dict[str, npt.NDArray[Any]]
+    declared: dict[str, Array]
     """Extra outputs of the policy there: "state" `[N, P]`, its recurrent state before that step, and others that it reads."""
     action: ActionArray
     """`[N, ...]` actions taken there."""
-    reward: npt.NDArray[Any]
+    reward: Array
     """`[N]` rewards received on arriving at the rows themselves."""
     begins: BoolArray
     """`[N]` True where an episode starts, so that there is no preceding row."""

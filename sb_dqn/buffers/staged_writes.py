@@ -15,7 +15,7 @@ from torch import Tensor
 from sb_dqn.buffers.ring_layout import ColumnSpec, human_bytes
 from sb_dqn.devices import ALIGNMENT, HostStage, aligned
 from sb_dqn.errors import MemoryBudgetError
-from sb_dqn.types import IntArray
+from sb_dqn.types import Array, IntArray
 
 WRITES = 2
 """Writes to a column per packet: one for the row that departs, one for the row that arrives. Observations only arrive."""
@@ -92,9 +92,9 @@ class _GroupPacket:
         self.values_at = aligned(offset + capacity * 8)
         self.end = aligned(self.values_at + capacity * self.cell_bytes)
         self.index: list[IntArray] = []
-        self.values: list[npt.NDArray[Any]] = []
+        self.values: list[Array] = []
 
-    def attach(self, buffer: npt.NDArray[Any]) -> None:
+    def attach(self, buffer: Array) -> None:
         """Adds the views of one of the two buffers of the stage."""
         dtype = torch.zeros(0, dtype=self.group.storage.dtype).numpy().dtype
         self.index.append(buffer[self.index_at : self.index_at + self.capacity * 8].view(np.int64))
@@ -145,7 +145,7 @@ class StagedRows:
         """Returns an object for each column, indexed like `[T, B, ...]`, to assign rows to."""
         return {name: StagedColumn(self, name) for name in self._of}
 
-    def put(self, name: str, where: Where, values: Any) -> None:
+    def put(self, name: str, where: Where, values: object) -> None:
         """Stages an assignment to a column."""
         before = self._staged.get(name)
         if before and (len(before) == (1 if name.startswith("obs/") else WRITES) or _overlap(before[-1], where)):
@@ -175,7 +175,7 @@ class StagedColumn:
         self.rows = rows
         self.name = name
 
-    def __setitem__(self, where: Where, values: Any) -> None:
+    def __setitem__(self, where: Where, values: object) -> None:
         self.rows.put(self.name, where, values)
 
 

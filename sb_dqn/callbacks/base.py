@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.training_env import as_training_env
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Kwargs, State
 
 Locals: TypeAlias = Mapping[str, Any]
 FunctionCallback: TypeAlias = Callable[[Locals, Locals], "bool | None"]
@@ -23,7 +24,7 @@ class Trainer(Protocol):
     verbose: int
     learning: bool
     """True while `learn` runs."""
-    arguments: dict[str, Any]
+    arguments: Kwargs
     """Constructor arguments by name."""
 
     @property
@@ -184,11 +185,11 @@ class BaseCallback(ABC):
         for child in self.children():
             child.update_locals(locals_)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the counters of this callback and its children as plain data."""
         return {"n_calls": self.n_calls, "children": [child.state_dict() for child in self.children()]}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`.
 
         Raises:

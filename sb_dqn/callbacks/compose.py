@@ -11,6 +11,7 @@ from sb_dqn.callbacks.base import BaseCallback, Every, FunctionCallback, Locals,
 from sb_dqn.checks import check_callable
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import State
 
 HOOKS = (
     "init_callback", "on_training_start", "on_rollout_start", "update_locals", "on_step", "on_rollout_end", "on_training_end",
@@ -113,7 +114,7 @@ class ForeignCallback(BaseCallback):
         return self.callback.parent
 
     @parent.setter
-    def parent(self, parent: Any) -> None:
+    def parent(self, parent: object) -> None:
         if parent is not None:
             self.callback.parent = parent
 
@@ -147,10 +148,10 @@ class ForeignCallback(BaseCallback):
     def _on_step(self) -> bool:
         return self.on_step()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"n_calls": int(getattr(self.callback, "n_calls", 0)), "children": []}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.callback.n_calls = int(state["n_calls"])
 
 

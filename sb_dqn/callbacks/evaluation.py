@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sb_dqn.envs.streams.open import Stream, opened_here
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, play_episodes
 from sb_dqn.files import atomic_write
+from sb_dqn.types import EnvLike, State
 
 
 class EvalCallback(EventCallback):
@@ -58,7 +59,7 @@ class EvalCallback(EventCallback):
 
     def __init__(
         self,
-        eval_env: Any,
+        eval_env: EnvLike,
         callback_on_new_best: MaybeCallback = None,
         callback_after_eval: MaybeCallback = None,
         n_eval_episodes: int = 5,
@@ -236,11 +237,11 @@ class EvalCallback(EventCallback):
             self._stream.close()
         self._stream = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         rewards = {"best": self.best_mean_reward, "last": self.last_mean_reward} if self.n_evaluations else None
         return {**super().state_dict(), "n_evaluations": self.n_evaluations, "mean_reward": rewards}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.n_evaluations = int(state["n_evaluations"])
         rewards = state["mean_reward"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from sb_dqn.callbacks.tracking import TrackingCallback, flatten
 from sb_dqn.checks import check_mapping
 from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.logger.entries import Media
+from sb_dqn.types import Kwargs, Settings
 
 BATCH = 100
 """Largest number of parameters in one request."""
@@ -53,10 +53,10 @@ class MLflowCallback(TrackingCallback):
         *,
         run_name: str | None = None,
         run_id: str | None = None,
-        tags: Mapping[str, Any] | None = None,
+        tags: Settings | None = None,
         save_model: bool = True,
         save_freq: int | None = None,
-        video_folder: Any = None,
+        video_folder: object = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(save_model, save_freq, video_folder, verbose)
@@ -68,7 +68,7 @@ class MLflowCallback(TrackingCallback):
         self._client: Any = None
         self._owns_run = False
 
-    def _start_run(self, settings: dict[str, Any], run_id: str | None) -> str:
+    def _start_run(self, settings: Kwargs, run_id: str | None) -> str:
         run_id = self._wanted or run_id
         run = self._mlflow.active_run()
         self._owns_run = run is None
@@ -100,7 +100,7 @@ class MLflowCallback(TrackingCallback):
             number = self._mlflow.create_experiment(self.experiment) if found is None else found.experiment_id
         return self._mlflow.start_run(experiment_id=number, run_name=self.run_name)
 
-    def _set_parameters(self, run_id: str, settings: dict[str, Any]) -> None:
+    def _set_parameters(self, run_id: str, settings: Kwargs) -> None:
         entities = self._mlflow.entities
         known = self._client.get_run(run_id).data.params
         texts = {_allowed(name): str(value) for name, value in settings.items()}

@@ -6,16 +6,17 @@ import copy
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import EnvLike
 
 
-def find_normalizer(env: Any) -> Any:
+def find_normalizer(env: EnvLike) -> Any:
     """Returns the `VecNormalize` among the wrappers of a Stable-Baselines3 `VecEnv`, or None."""
     while env is not None and "VecNormalize" not in (kind.__name__ for kind in type(env).__mro__):
         env = getattr(env, "venv", None)
     return env
 
 
-def sync_normalizer(training_env: Any, eval_env: Any) -> None:
+def sync_normalizer(training_env: object, eval_env: object) -> None:
     """Copies the running statistics of the training environment to the evaluation environment.
 
     Raises:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import State
 
 
 class EvalChild(BaseCallback):
@@ -85,7 +83,7 @@ class StopTrainingOnNoModelImprovement(EvalChild):
             print(f"Stopping training: no new best model in the last {self.no_improvement_evals} evaluations")
         return continues
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         best = self.last_best_mean_reward
         return {
             **super().state_dict(),
@@ -93,7 +91,7 @@ class StopTrainingOnNoModelImprovement(EvalChild):
             "last_best_mean_reward": best if np.isfinite(best) else None,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         best = state["last_best_mean_reward"]
         self.no_improvement_evals = int(state["no_improvement_evals"])
@@ -125,9 +123,9 @@ class StopTrainingOnMaxEpisodes(BaseCallback):
             )
         return continues
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {**super().state_dict(), "n_episodes": self.n_episodes}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.n_episodes = int(state["n_episodes"])

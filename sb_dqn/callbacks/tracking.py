@@ -14,6 +14,7 @@ from sb_dqn.callbacks.base import BaseCallback, Every, Trainer
 from sb_dqn.checks import check_bool, check_path
 from sb_dqn.logger.entries import plain
 from sb_dqn.logger.sinks import KVWriter
+from sb_dqn.types import EnvLike, Kwargs, Settings, State
 from sb_dqn.version import __version__
 
 VIDEO_SUFFIXES = (".mp4", ".gif", ".webm")
@@ -42,7 +43,7 @@ class TrackingCallback(BaseCallback):
     """Name that `exclude` of `logger.record` refers to."""
 
     def __init__(
-        self, save_model: bool = True, save_freq: int | None = None, video_folder: Any = None, verbose: int = 0
+        self, save_model: bool = True, save_freq: int | None = None, video_folder: object = None, verbose: int = 0
     ) -> None:
         super().__init__(verbose)
         self.save_model = check_bool("save_model", save_model)
@@ -105,10 +106,10 @@ class TrackingCallback(BaseCallback):
         self._running = True
         self.model.logger.output_formats.append(self._sink)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {**super().state_dict(), "run_id": self.run_id}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         if state["run_id"] is not None:
             self.run_id = str(state["run_id"])
@@ -137,7 +138,7 @@ class TrackingCallback(BaseCallback):
                 self._known_videos.add(path)
                 self._log_video(path, self.model.num_timesteps)
 
-    def _try(self, send: Callable[..., None], *args: Any) -> None:
+    def _try(self, send: Callable[..., None], *args: object) -> None:
         """Calls a function of the tracker; its errors become one warning."""
         try:
             send(*args)
@@ -150,7 +151,7 @@ class TrackingCallback(BaseCallback):
             self._warned = True
 
     @abstractmethod
-    def _start_run(self, settings: dict[str, Any], run_id: str | None) -> str:
+    def _start_run(self, settings: Kwargs, run_id: str | None) -> str:
         """Starts a run, or continues `run_id`, with these settings; returns its identifier."""
 
     @abstractmethod
@@ -207,7 +208,7 @@ def run_settings(model: Trainer) -> dict[str, Any]:
     }
 
 
-def env_name(env: Any) -> str:
+def env_name(env: EnvLike) -> str:
     """Returns the id under which an environment is registered, or the name of its class."""
     spec = getattr(env, "spec", None)
     if spec is None and callable(getattr(env, "get_attr", None)):
@@ -216,7 +217,7 @@ def env_name(env: Any) -> str:
     return name if isinstance(name, str) else type(env).__name__
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(settings: Settings, prefix: str = "") -> Kwargs:
     """Returns nested settings under dotted names."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
@@ -227,7 +228,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _plain_setting(value: Any) -> Any:
+def _plain_setting(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain_setting(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -11,6 +11,7 @@ from sb_dqn.callbacks.tracking import TrackingCallback
 from sb_dqn.errors import ConfigurationError, import_extra, nearest
 from sb_dqn.logger.entries import Media
 from sb_dqn.logger.sinks import is_array
+from sb_dqn.types import Kwargs
 
 STEP = "global_step"
 """Metric with the env steps: the horizontal axis of all charts."""
@@ -44,9 +45,9 @@ class WandbCallback(TrackingCallback):
         *,
         save_model: bool = True,
         save_freq: int | None = None,
-        video_folder: Any = None,
+        video_folder: object = None,
         verbose: int = 0,
-        **init: Any,
+        **init: object,
     ) -> None:
         super().__init__(save_model, save_freq, video_folder, verbose)
         self._wandb = import_extra("wandb", "wandb", "for WandbCallback")
@@ -65,7 +66,7 @@ class WandbCallback(TrackingCallback):
         self._run: Any = None
         self._owns_run = False
 
-    def _start_run(self, settings: dict[str, Any], run_id: str | None) -> str:
+    def _start_run(self, settings: Kwargs, run_id: str | None) -> str:
         run = self._wandb.run
         self._owns_run = run is None
         if run is not None and self._init:
@@ -105,7 +106,7 @@ class WandbCallback(TrackingCallback):
             found = {key: self._value(value, Path(folder)) for key, value in values.items()}
             self._run.log({STEP: step} | {key: value for key, value in found.items() if value is not None})
 
-    def _value(self, value: Any, folder: Path) -> Any:
+    def _value(self, value: object, folder: Path) -> Any:
         """Returns a value as an object of wandb; None leaves it out."""
         if isinstance(value, Media):
             path = value.write_file(folder)

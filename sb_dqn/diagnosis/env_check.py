@@ -19,6 +19,7 @@ from sb_dqn.envs.streams.gymnasium_vector import NextStepStream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, is_bytes
+from sb_dqn.types import EnvLike
 
 STEPPING = ("check_step_determinism", "check_returned_data_not_reused")
 """Checks of gymnasium that play any action, legal or not."""
@@ -41,7 +42,7 @@ class EnvReport(NamedTuple):
 
 
 def check_env(
-    env: Any, warn: bool = True, skip_render_check: bool = True, *, steps: int = 1_000, seed: int = 0
+    env: EnvLike, warn: bool = True, skip_render_check: bool = True, *, steps: int = 1_000, seed: int = 0
 ) -> EnvReport:
     """Checks an environment: gymnasium's checks, those of Stable-Baselines3, and whether seeds, time limits and autoreset work.
 
@@ -85,7 +86,7 @@ class _Check:
     Args: see `check_env`.
     """
 
-    def __init__(self, env: Any, steps: int, seed: int) -> None:
+    def __init__(self, env: EnvLike, steps: int, seed: int) -> None:
         self.env, self.steps, self.seed = env, steps, seed
         self.faults: list[str] = []
         self.advice: list[str] = []

@@ -13,7 +13,7 @@ from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.envs.streams.open import opened_here
 from sb_dqn.evaluation import open_for, play_episodes
-from sb_dqn.types import BoolArray, FloatArray
+from sb_dqn.types import BoolArray, EnvLike, FloatArray
 
 ROWS = 4_096
 """Newest rows over all lanes whose rewards, masks and returns are read."""
@@ -96,7 +96,7 @@ def newest_rows(ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor]) -> 
     )
 
 
-def greedy_episodes(model: Any, env: Any, gamma: float, episodes: int) -> Sample:
+def greedy_episodes(model: Any, env: EnvLike, gamma: float, episodes: int) -> Sample:
     """Plays greedy episodes on an environment of their own; the end of each counts as the end of its return.
 
     Args:

@@ -17,8 +17,9 @@ from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, nearest
+from sb_dqn.types import Settings
 
-PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
+PROTOCOLS: Mapping[str, Settings] = {
     "classic": {"repeat_action_probability": 0.0, "noop_max": 30},
     "sticky": {"repeat_action_probability": 0.25, "noop_max": 0},
 }
@@ -70,7 +71,7 @@ def make_atari_env(
     frame_stack: int | None = None,
     num_threads: int | None = None,
     max_frames: int | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Settings | None = None,
     exact_resume: bool = False,
     clip_reward: bool | None = None,
     **unknown: Any,
@@ -144,12 +145,12 @@ def make_atari_env(
     return lanes
 
 
-def plain_keys(kwargs: Mapping[str, Any]) -> list[str]:
+def plain_keys(kwargs: Settings) -> list[str]:
     """Returns the keys of `kwargs` that only gymnasium.make supports."""
     return [key for key in GYMNASIUM_KEYS if key in kwargs]
 
 
-def unprocessed(env_id: str, kwargs: Mapping[str, Any]) -> str:
+def unprocessed(env_id: str, kwargs: Settings) -> str:
     """Describes the preprocessing that is missing because of the `plain_keys` of `kwargs`."""
     settings = ", ".join(f"{key}={kwargs[key]!r}" for key in plain_keys(kwargs))
     return (
@@ -158,7 +159,7 @@ def unprocessed(env_id: str, kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+def _check_plain(env_id: str, spec: Any, kwargs: Settings, requested: Settings) -> None:
     """Raises on features of the C++ vector env where gymnasium.make makes the game.
 
     Raises:
@@ -180,7 +181,7 @@ def _check_plain(env_id: str, spec: Any, kwargs: Mapping[str, Any], requested: M
     )
 
 
-def _check_unknown(unknown: Mapping[str, Any]) -> None:
+def _check_unknown(unknown: Settings) -> None:
     allowed = [name for name in inspect.signature(make_atari_env).parameters if name != "unknown"]
     for name, value in unknown.items():
         if name in SB3_KEYWORDS:
@@ -191,7 +192,7 @@ def _check_unknown(unknown: Mapping[str, Any]) -> None:
         )
 
 
-def _vector_env(game: str, n_envs: int, threads: int, settings: Mapping[str, Any]) -> Any:
+def _vector_env(game: str, n_envs: int, threads: int, settings: Settings) -> Any:
     from ale_py.vector_env import AtariVectorEnv  # here, so that importing this module does not load the emulator
 
     fixed = [key for key in settings if key in RESERVED]

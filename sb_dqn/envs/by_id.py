@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from sb_dqn.types import Settings
 
 if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import Stream
@@ -12,7 +13,7 @@ ATARI = ("protocol", "frame_stack", "num_threads", "max_frames", "exact_resume",
 """Keywords of `make_atari_env` itself; all others go to the emulator."""
 
 
-def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mask: str | None = None) -> Stream:
+def open_env(env_id: str, n_envs: int, env_kwargs: Settings, action_mask: str | None = None) -> Stream:
     """Opens a stream over `n_envs` lanes of the environment; Atari ids use ale-py's C++ vector environment.
 
     Args:
@@ -35,7 +36,7 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], action_mas
     return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)
 
 
-def atari_arguments(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def atari_arguments(env_kwargs: Settings) -> dict[str, Any]:
     """Returns `env_kwargs` as keywords of `make_atari_env`: its own by name, the others under `env_kwargs`."""
     named = {name: value for name, value in env_kwargs.items() if name in ATARI}
     return {**named, "env_kwargs": {name: value for name, value in env_kwargs.items() if name not in ATARI}}

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import register
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Kwargs
 
 BIT_FLIP = "sb_dqn/BitFlip-v0"
 Bits = npt.NDArray[np.float32]
@@ -39,7 +40,7 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
         self.steps = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Kwargs | None = None
     ) -> tuple[dict[str, Bits], dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0

@@ -23,6 +23,7 @@ from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Env, Lanes
 from sb_dqn.envs.vector.worker_processes import WorkerReports, WorkerTraceback
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, nearest
+from sb_dqn.types import EnvLike, Kwargs, Settings
 
 BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
 
@@ -83,7 +84,7 @@ def _extra_of(spec: Any) -> str:
     return "Install the missing package." if extra is None else f"Run pip install 'sb_dqn[{extra}]'."
 
 
-def make_env(env_id: str | Callable[..., Env], kwargs: Mapping[str, Any] | None = None) -> Env:
+def make_env(env_id: str | Callable[..., Env], kwargs: Settings | None = None) -> Env:
     """Makes one env by id or factory.
 
     Raises:
@@ -119,11 +120,11 @@ def make_vec_env(
     start_index: int = 0,
     monitor_dir: str | Path | None = None,
     wrapper_class: Callable[..., Env] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Settings | None = None,
     vec_env_cls: str | Callable[..., Any] | None = None,
-    vec_env_kwargs: Mapping[str, Any] | None = None,
-    monitor_kwargs: Mapping[str, Any] | None = None,
-    wrapper_kwargs: Mapping[str, Any] | None = None,
+    vec_env_kwargs: Settings | None = None,
+    monitor_kwargs: Settings | None = None,
+    wrapper_kwargs: Settings | None = None,
 ) -> Any:
     """Makes a vector env of `n_envs` equal lanes.
 
@@ -182,7 +183,7 @@ def make_vec_env(
     return _seeded(env, seed)
 
 
-def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs: Mapping[str, Any]) -> Any:
+def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs: Settings) -> Any:
     """Returns a vector env of the lanes; exceptions that end its worker processes, if it has some, are kept for its errors."""
     if make in (Lanes, SyncLanes, SyncVectorEnv):
         return make(env_fns, **kwargs)
@@ -215,7 +216,7 @@ def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]
     return BACKENDS[vec_env_cls]
 
 
-def _seeded(env: Any, seed: int | None) -> Any:
+def _seeded(env: EnvLike, seed: int | None) -> Any:
     """Returns the env with the seed of its first reset; resets it now if it cannot store a seed."""
     if seed is None:
         return env
@@ -229,7 +230,7 @@ def _seeded(env: Any, seed: int | None) -> Any:
 
 
 def _vectorized(
-    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: dict[str, Any], lane_wrapper: Any
+    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: Kwargs, lane_wrapper: Any
 ) -> Any:
     if not isinstance(env_id, str) or lane_wrapper is not None:
         raise ConfigurationError(

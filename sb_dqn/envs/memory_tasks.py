@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import register
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Info, Kwargs
 
 NAMESPACE = "sb_dqn/"
 AHEAD, UP, DOWN = range(3)
@@ -47,7 +48,7 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
         self.sign = UP
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Kwargs | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self.place = self.steps = 0
@@ -62,7 +63,7 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
             return self._observe(), 4.0 if correct else -0.1, True, False, {"is_success": correct}
         if action == AHEAD:
             self.place += 1
-        info: dict[str, Any] = {"is_success": False} if out_of_time else {}
+        info: Info = {"is_success": False} if out_of_time else {}
         return self._observe(), 0.0 if action == AHEAD else -0.1, False, out_of_time, info
 
     def _observe(self) -> npt.NDArray[np.float32]:

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Kwargs, ResetResult
 
 NAMESPACE = "MinAtar/"
 RENDER_FPS = 15
@@ -58,7 +59,7 @@ class MinAtarGame(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         env.unwrapped.metadata = {**env.metadata, "render_fps": RENDER_FPS}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> ResetResult:
         inner: Any = self.env.unwrapped
         inner.game.last_action = 0
         return self.env.reset(seed=None if seed is None else seed % _SEEDS, options=options)

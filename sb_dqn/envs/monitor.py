@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sb_dqn.checks import check_names
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Info, ResetResult, State
 
 EXTENSION = "monitor.csv"
 
@@ -60,7 +61,7 @@ class ResultsWriter:
             ) from error
         self.path = path
 
-    def write_row(self, row: Mapping[str, Any]) -> None:
+    def write_row(self, row: Mapping[str, object]) -> None:
         """Writes one episode."""
         self._writer.writerow(row)
         self._file.flush()
@@ -154,9 +155,9 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.needs_reset = True
         self.total_steps = 0
         self._episodes: list[tuple[float, int, float]] = []
-        self._reset_info: dict[str, Any] = {}
+        self._reset_info: Info = {}
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **kwargs: Any) -> ResetResult:
         """Starts an episode.
 
         Raises:
@@ -197,7 +198,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             info["episode"] = self._finish(info)
         return observation, reward, terminated, truncated, info
 
-    def _finish(self, info: Mapping[str, Any]) -> dict[str, Any]:
+    def _finish(self, info: Info) -> Info:
         return_, length, elapsed = sum(self.rewards), len(self.rewards), time.time() - self.t_start
         self._episodes.append((return_, length, elapsed))
         row: dict[str, Any] = {"r": round(return_, 6), "l": length, "t": round(elapsed, 6)}
@@ -218,11 +219,11 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.results_writer is not None:
             self.results_writer.close()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the state of the episode under way."""
         return {"rewards": np.array(self.rewards), "needs_reset": self.needs_reset, "total_steps": self.total_steps}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores the episode under way; the file is not changed."""
         self.rewards = np.asarray(state["rewards"]).tolist()
         self.needs_reset = bool(state["needs_reset"])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.types import Rows, Slot, any_true
+from sb_dqn.types import Rows, Slot, State, any_true
 
 
 class Episode(NamedTuple):
@@ -102,7 +101,7 @@ class EpisodeStatistics:
         """Fraction of successes over the window; NaN if no info has `is_success`."""
         return _mean(list(self.ep_success_buffer))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns all counters as plain data."""
         return {
             "returns": self.returns.tolist(),
@@ -114,7 +113,7 @@ class EpisodeStatistics:
             "elapsed": time.time() - self._start_time,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`; with another number of lanes the episodes under way are dropped.
 
         Raises:

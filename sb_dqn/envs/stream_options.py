@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from sb_dqn.types import EnvLike
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class StreamOptions:
     """Seconds after which a silent worker of an AsyncVectorEnv counts as hung; None waits forever."""
 
 
-def options_of(env: Any) -> StreamOptions | None:
+def options_of(env: EnvLike) -> StreamOptions | None:
     """Returns the `stream_options` of an env or of the first wrapped env that has some; else None."""
     layer = env
     while layer is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ import torch
 from sb_dqn.checks import check_float
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Actions, BoxActions
-from sb_dqn.types import ActionArray, FloatArray, Rows
+from sb_dqn.types import ActionArray, FloatArray, Rows, State
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ class NoisyActions:
         noisy: FloatArray = np.clip(moved, self.low, self.high).astype(action.dtype)
         return noisy
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"x": torch.from_numpy(self.x.copy()), "last": torch.from_numpy(self.last.copy())}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.x, self.last = state["x"].numpy().copy(), state["last"].numpy().copy()

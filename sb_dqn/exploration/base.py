@@ -5,16 +5,15 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import ActionShape
-from sb_dqn.types import BoolArray, IntArray
+from sb_dqn.types import Array, BoolArray, IntArray, State
 
-Act = Callable[[], npt.NDArray[Any]]
+Act = Callable[[], Array]
 """Runs the network on the current observations: returns greedy actions `[B]` (`[B, D]` for branches) or, for an exploration
 that `needs_values`, the values `[B, (D,) A]` of all actions."""
 
@@ -83,9 +82,9 @@ class Exploration(ABC):
             )
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the current rate."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Sets the rate to the stored one, or keeps the current one if that is lower."""

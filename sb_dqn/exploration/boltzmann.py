@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import ActionShape
-from sb_dqn.types import BoolArray, IntArray
+from sb_dqn.types import Array, BoolArray, IntArray, State
 
 
 class Boltzmann(Exploration):
@@ -65,16 +64,16 @@ class Boltzmann(Exploration):
         sampled: IntArray = q.argmax(-1)
         return sampled
 
-    def _legal(self, q: npt.NDArray[Any], mask: BoolArray | None) -> npt.NDArray[Any]:
+    def _legal(self, q: Array, mask: BoolArray | None) -> Array:
         """Returns the values as float64, with minus infinity for padding and illegal actions."""
         q = q.astype(np.float64)
         if mask is not None:
             q = np.where(mask | ~mask.any(-1, keepdims=True), q, -np.inf)
         return np.where(self.actions.legal, q, -np.inf) if self.actions.branched else q
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"temperature": self.temperature}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         value = float(state.get("temperature", self.temperature))
         self.temperature = value if self.rises else min(self.temperature, value)

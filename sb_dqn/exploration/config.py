@@ -16,6 +16,7 @@ from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LadderPart, LogLadder
 from sb_dqn.schedules import Constant, Schedule, as_schedule
 from sb_dqn.spaces import ActionShape
+from sb_dqn.types import Settings
 
 KINDS = ("epsilon", "boltzmann", "none")
 KEYS = {
@@ -77,7 +78,7 @@ class ExplorationConfig:
         return EpsilonGreedy(self.schedule, actions, num_lanes, rng, ladder=self.ladder, share=share, **further)
 
 
-def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationConfig:
+def as_exploration(value: object, schedule: Schedule, evaluation_eps: float | None = None) -> ExplorationConfig:
     """Parses and validates the keyword `exploration`.
 
     Args:
@@ -131,7 +132,7 @@ def as_exploration(value: Any, schedule: Schedule, evaluation_eps: float | None 
     return ExplorationConfig(kind, schedule, ladder, off_after, evaluation_eps)
 
 
-def _ladder(options: Mapping[str, Any], final: float) -> Ladder | None:
+def _ladder(options: Settings, final: float) -> Ladder | None:
     """Returns the ladder of the options, None without one; `final` is the final epsilon of the schedule.
 
     Raises:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.exploration.base import Act, Exploration
 from sb_dqn.exploration.ladders import Ladder
 from sb_dqn.schedules import Schedule
 from sb_dqn.spaces import ActionShape
-from sb_dqn.types import BoolArray, IntArray
+from sb_dqn.types import Array, BoolArray, IntArray, State
 
 
 class EpsilonGreedy(Exploration):
@@ -57,7 +54,7 @@ class EpsilonGreedy(Exploration):
         return self.epsilon if self.ladder is None else float(self.lane_epsilons.mean())
 
     @property
-    def lane_epsilons(self) -> npt.NDArray[Any]:
+    def lane_epsilons(self) -> Array:
         """Epsilon of each lane, `[B]`.
 
         With a ladder, each lane decays from the initial epsilon to its own final epsilon at the pace of the schedule. If
@@ -87,7 +84,7 @@ class EpsilonGreedy(Exploration):
         return self._epsilon_greedy(act, rows, self.rate, rng, mask)
 
     def _epsilon_greedy(
-        self, act: Act, rows: int, epsilon: float | npt.NDArray[Any], rng: np.random.Generator, mask: BoolArray | None
+        self, act: Act, rows: int, epsilon: float | Array, rng: np.random.Generator, mask: BoolArray | None
     ) -> IntArray:
         explores = rng.random(rows) < epsilon
         num_exploring = np.count_nonzero(explores)
@@ -100,10 +97,10 @@ class EpsilonGreedy(Exploration):
             explores = explores[:, None]
         return np.where(explores, self.actions.uniform(rows, rng, mask), greedy)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"epsilon": self.epsilon}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         # the state may come from another kind of exploration, or have a higher rate than the new schedule ever has
         value = float(state.get("epsilon", self.epsilon))
         self.epsilon = value if self.rises else min(self.epsilon, value)

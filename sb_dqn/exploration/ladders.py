@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from sb_dqn.types import Array
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ApexLadder:
 
     alpha: float = 7.0
 
-    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+    def finals(self, base: float, num_lanes: int) -> Array:
         """Returns the final epsilons `[B]`."""
         return np.power(base, 1.0 + self.alpha * np.arange(num_lanes) / max(num_lanes - 1, 1))
 
@@ -32,7 +32,7 @@ class LogLadder:
 
     minimum: float
 
-    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+    def finals(self, base: float, num_lanes: int) -> Array:
         """Returns the final epsilons `[B]`."""
         return np.geomspace(base, self.minimum, num_lanes)[::-1]
 
@@ -53,10 +53,10 @@ class LadderPart:
     total_lanes: int
     share: tuple[int, int] = (0, 1)
 
-    def finals(self, base: float, num_lanes: int) -> npt.NDArray[Any]:
+    def finals(self, base: float, num_lanes: int) -> Array:
         """Returns the final epsilons `[B]` of the lanes of this part."""
         rank, learners = self.share
-        finals: npt.NDArray[Any] = self.ladder.finals(base, self.total_lanes * learners)[rank::learners]
+        finals: Array = self.ladder.finals(base, self.total_lanes * learners)[rank::learners]
         return finals[self.first_lane : self.first_lane + num_lanes]
 
 

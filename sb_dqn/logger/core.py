@@ -41,12 +41,12 @@ class Logger:
         self.dir = folder
         self.output_formats = list(output_formats)
 
-    def record(self, key: str, value: Any, exclude: Exclude = None) -> None:
+    def record(self, key: str, value: object, exclude: Exclude = None) -> None:
         """Records a value, which replaces earlier ones since the last dump. A tensor stays on its device until the dump."""
         self.name_to_value[key] = value
         self.name_to_excluded[key] = _to_tuple(exclude)
 
-    def record_mean(self, key: str, value: Any, exclude: Exclude = None) -> None:
+    def record_mean(self, key: str, value: object, exclude: Exclude = None) -> None:
         """Records a value to be averaged with earlier ones since the last dump; None is ignored."""
         if value is None:
             return
@@ -72,25 +72,25 @@ class Logger:
         if values:
             self._for_each_sink(lambda sink: sink.write(values, excluded, step))
 
-    def log(self, *args: Any, level: int = INFO) -> None:
+    def log(self, *args: object, level: int = INFO) -> None:
         """Writes the arguments as one line to every text sink, if `level` is at least the level of the logger."""
         if self.level <= level and self.level != DISABLED:
             words = [str(arg) for arg in args]
             self._for_each_sink(lambda sink: sink.write_sequence(words) if isinstance(sink, SeqWriter) else None)
 
-    def debug(self, *args: Any) -> None:
+    def debug(self, *args: object) -> None:
         """Logs a line at level DEBUG."""
         self.log(*args, level=DEBUG)
 
-    def info(self, *args: Any) -> None:
+    def info(self, *args: object) -> None:
         """Logs a line at level INFO."""
         self.log(*args, level=INFO)
 
-    def warn(self, *args: Any) -> None:
+    def warn(self, *args: object) -> None:
         """Logs a line at level WARN."""
         self.log(*args, level=WARN)
 
-    def error(self, *args: Any) -> None:
+    def error(self, *args: object) -> None:
         """Logs a line at level ERROR."""
         self.log(*args, level=ERROR)
 

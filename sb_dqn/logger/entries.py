@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Settings
 
 
 class Media(abc.ABC):
@@ -101,7 +102,7 @@ class HParam(Media):
     """
 
     name = "hparam"
-    hparam_dict: Mapping[str, Any]
+    hparam_dict: Settings
     metric_dict: Mapping[str, float]
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class HParam(Media):
             writer.file_writer.add_summary(summary)
 
 
-def _bytes(pixels: Any) -> Any:
+def _bytes(pixels: object) -> Any:
     """Returns pixels as bytes; floats are in [0, 1], as in TensorBoard."""
     import numpy as np
 
@@ -137,7 +138,7 @@ def _squeezed(image: Any) -> Any:
     return image[..., 0] if image.ndim == 3 and image.shape[-1] == 1 else image
 
 
-def _text_or_number(value: Any) -> str | float | None:
+def _text_or_number(value: object) -> str | float | None:
     return value if isinstance(value, str | float | int | None) else str(value)
 
 
@@ -176,9 +177,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def included(
-    key_values: Mapping[str, Any], key_excluded: Mapping[str, tuple[str, ...]], *formats: str
-) -> dict[str, Any]:
+def included(key_values: Settings, key_excluded: Mapping[str, tuple[str, ...]], *formats: str) -> dict[str, Any]:
     """Returns the entries that are not excluded from a sink with one of the names `formats`.
 
     Raises:

@@ -7,11 +7,12 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from sb_dqn.errors import ConfigurationError, printable
 from sb_dqn.logger.entries import Media, included
+from sb_dqn.types import Settings
 
 
 def open_for_append(path: str | os.PathLike[str]) -> TextIO:
@@ -85,7 +86,7 @@ class HumanOutputFormat(KVWriter, SeqWriter):
         if self.own_file and self._file is not None:
             self._file.close()
 
-    def _rows(self, entries: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def _rows(self, entries: Settings) -> list[tuple[str, str]]:
         rows: list[tuple[str, str]] = []
         group = ""
         used: set[tuple[str, str]] = set()
@@ -119,7 +120,7 @@ def _format(value: Any) -> str:
     return f"array{value.shape}" if is_array(value) else str(value)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Returns True if a value converted by `plain` is a NumPy array."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)

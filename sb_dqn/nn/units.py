@@ -48,7 +48,7 @@ def watched(network: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Context that holds the latest output of each activation by name, in the order of their first calls."""
     outputs: dict[str, Tensor] = {}
 
-    def keep(name: str, _: nn.Module, __: Any, output: Tensor) -> None:
+    def keep(name: str, _: nn.Module, __: object, output: Tensor) -> None:
         outputs[name] = output.detach()
 
     with _hooked(network, ACTIVATIONS, keep):

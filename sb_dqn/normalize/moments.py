@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from sb_dqn.types import Array, State
 
 
 class Moments:
@@ -30,7 +29,7 @@ class Moments:
         self.mean = np.zeros(shape)
         self.squares = np.zeros(shape)
 
-    def update(self, batch: npt.NDArray[Any]) -> None:
+    def update(self, batch: Array) -> None:
         """Adds a batch `[n, *shape]`, n >= 0, of finite numbers."""
         added = len(batch)
         if added == 0:
@@ -78,7 +77,7 @@ class Moments:
             "squares": torch.from_numpy(self.squares.copy()),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict` of the same shape."""
         self.count = int(state["count"])
         self.mean[...] = state["mean"].cpu().numpy()
@@ -92,7 +91,7 @@ class PeakMoments(Moments):
         super().__init__()
         self.peak = 0.0
 
-    def update(self, batch: npt.NDArray[Any]) -> None:
+    def update(self, batch: Array) -> None:
         super().update(batch)
         self.peak = max(self.peak, float(np.abs(batch).max(initial=0.0)))
 
@@ -110,6 +109,6 @@ class PeakMoments(Moments):
     def state_dict(self) -> dict[str, Tensor]:
         return {**super().state_dict(), "peak": torch.tensor(self.peak, dtype=torch.float64)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.peak = float(state.get("peak", 0.0))  # statistics of a model without a bound have none

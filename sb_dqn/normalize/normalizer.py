@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from sb_dqn.checks import check_switch
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.normalize.observations import NormalizeObservations, ObservationNormalizer
 from sb_dqn.normalize.rewards import NormalizeRewards, RewardNormalizer
-from sb_dqn.types import Batch, Blueprint, Rows
+from sb_dqn.types import Batch, Blueprint, Rows, State
 
 
 class Normalizer:
@@ -127,11 +126,11 @@ class Normalizer:
             obs=self.observations(batch.obs), next_obs=self.observations(batch.next_obs), future=future
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         parts = {"observations": self._observations, "rewards": self._rewards}
         return {"due": self.due} | {name: part.state_dict() for name, part in parts.items() if part is not None}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`; a part missing in the state is not changed, a part missing here is ignored."""
         self.due = bool(state["due"])
         for name, part in (("observations", self._observations), ("rewards", self._rewards)):
@@ -151,7 +150,7 @@ class NormalizationConfig:
         ConfigurationError: an argument has another type, an unknown key or a value out of range.
     """
 
-    def __init__(self, normalize_observations: Any, normalize_rewards: Any, gamma: float) -> None:
+    def __init__(self, normalize_observations: object, normalize_rewards: object, gamma: float) -> None:
         self.observations = check_switch("normalize_observations", normalize_observations, NormalizeObservations)
         self.rewards = check_switch("normalize_rewards", normalize_rewards, NormalizeRewards)
         self.gamma = gamma

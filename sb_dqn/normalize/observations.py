@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from sb_dqn.devices import PackedArrays
 from sb_dqn.errors import CheckpointError, ConfigurationError, nearest
 from sb_dqn.normalize.moments import Moments
 from sb_dqn.spaces import Space, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import Slot
+from sb_dqn.types import Slot, State
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,12 @@ class ObservationNormalizer:
         """Returns the committed means and scales."""
         return [*self.mean.values(), *self.scale.values()]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the current and the committed statistics."""
         committed = {key: {"mean": self.mean[key].clone(), "scale": self.scale[key].clone()} for key in self.mean}
         return {"moments": {key: moments.state_dict() for key, moments in self.moments.items()}, "effect": committed}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float, check_switch, set_fields
 from sb_dqn.normalize.moments import Moments, PeakMoments
-from sb_dqn.types import BoolArray, Rows
+from sb_dqn.types import BoolArray, Rows, State
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class NormalizeRewards:
             set_fields(self, peak=check_float("normalize_rewards['peak']", self.peak, 0.0, above=True))
 
 
-def bounded_returns(normalize_rewards: Any) -> dict[str, Any]:
+def bounded_returns(normalize_rewards: object) -> dict[str, Any]:
     """Returns the argument `normalize_rewards`, or that of True, with a bound on returns: 5 unless it has one.
 
     That of SimBaV2, Lee et al. 2025, arXiv 2502.15280.
@@ -100,7 +99,7 @@ class RewardNormalizer:
         """Scales rewards of any shape to [-clip, clip]."""
         return (reward * self.scale).clamp(-self.settings.clip, self.settings.clip)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the current and the committed statistics, and the running return of each lane."""
         return {
             "moments": self.moments.state_dict(),
@@ -109,7 +108,7 @@ class RewardNormalizer:
             "ended": torch.from_numpy(self.ended.copy()),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`; the running returns of a different number of lanes are reset to 0."""
         self.moments.load_state_dict(state["moments"])
         self.scale.copy_(state["scale"])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float, set_fields
 from sb_dqn.losses import munchausen as soft
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Bootstrap:
         self.munchausen = munchausen
 
     @torch.no_grad()
-    def __call__(self, online: Any, target: Any, batch: Batch) -> BootstrapTarget:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> BootstrapTarget:
         value_t = target(batch.next_obs, batch.next_mask)
         selector_t = online(batch.next_obs, batch.next_mask).q if self.double_q else value_t.q
         return_, discount = like(batch.return_, batch.action), like(batch.discount, batch.action)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses import distributional
 from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 PRIORITIES = {"kl": distributional.kl_divergence, "cross_entropy": distributional.cross_entropy}
 
@@ -33,7 +31,7 @@ class CategoricalObjective:
         self.bootstrap = bootstrap or Bootstrap()
         self.priority = PRIORITIES[check_choice("priority", priority, PRIORITIES)]
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             td_target = self.bootstrap(online, target, batch)
             support = td_target.value.support

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from sb_dqn.checks import check_bool, check_float
 from sb_dqn.losses import policy_gradient as pg
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.heads.binned import Classes
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 
 class Terms(NamedTuple):
@@ -56,7 +56,7 @@ class ActorCritic:
         self.vf_coef = check_float("vf_coef", vf_coef, 0.0)
         self.normalize_advantage = check_bool("normalize_advantage", normalize_advantage)
 
-    def terms(self, online: Any, batch: Batch) -> Terms:
+    def terms(self, online: Network, batch: Batch) -> Terms:
         """Evaluates the policy and the value, and normalizes the advantages if configured."""
         assert batch.extra is not None  # rollout batches always have extras
         policy, value, *classes = online(batch.obs, batch.mask)
@@ -66,7 +66,7 @@ class ActorCritic:
         sample = batch.extra.get("u", batch.action)  # the sampled action before clipping to the bounds of a Box
         return Terms(policy.log_prob(sample), policy.entropy(sample), value, advantage, *classes)
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: object, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         terms = self.terms(online, batch)
         return self.combine(pg.policy_gradient(terms.logp, terms.advantage), terms, batch)
 
@@ -127,7 +127,7 @@ class ClippedSurrogate(ActorCritic):
         self.clip = self.clip.to(device)
         self.clip_value = self.clip_value.to(device)
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: object, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         assert batch.extra is not None  # rollout batches always have extras
         terms = self.terms(online, batch)
         old_logp = batch.extra["log_prob"]

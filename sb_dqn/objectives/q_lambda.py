@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from sb_dqn.checks import check_choice
@@ -11,7 +9,7 @@ from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.heads.binned import BinnedValue
 from sb_dqn.objectives.bootstrap import like, over_branches
 from sb_dqn.objectives.q_learning import LOSSES
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 
 class QLambda:
@@ -34,7 +32,7 @@ class QLambda:
     def __init__(self, loss: str = "mse") -> None:
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         value = online(batch.obs, batch.mask)
         q_tm1 = value.of(batch.action)  # [N] or [N, D]
         return_ = like(batch.return_, batch.action)

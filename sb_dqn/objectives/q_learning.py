@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from sb_dqn.losses import td
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.nn.heads.binned import BinnedValue
 from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.squared}
 
@@ -51,7 +50,7 @@ class QLearning:
         self.greedy = not self.bootstrap.double_q and self.bootstrap.munchausen is None
         self.loss = LOSSES[check_choice("loss", loss, LOSSES)]
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             td_target = self.bootstrap(online, target, batch)
             # the value of the greedy action is the maximum: no need to gather it

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
 from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 
 class QuantileObjective:
@@ -32,7 +30,7 @@ class QuantileObjective:
         self.bootstrap = bootstrap or Bootstrap()
         self.kappa = check_float("kappa", kappa, 0.0)
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         td_target = self.bootstrap(online, target, batch)
         value = online(batch.obs, batch.mask)
         predicted = value.of(batch.action)  # [..., M]
@@ -50,7 +48,7 @@ class QuantileObjective:
             "td_error": (q_tm1 - target_mean).abs().mean(),
         }
 
-    def further_loss(self, value: Any, quantiles: Tensor, action: Tensor) -> Tensor | None:
+    def further_loss(self, value: object, quantiles: Tensor, action: Tensor) -> Tensor | None:
         """Returns a second loss `[...]` of a value with the quantiles `[..., M]` of the actions taken; None: there is none."""
         return None
 

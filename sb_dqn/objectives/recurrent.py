@@ -12,7 +12,7 @@ from torch import Tensor
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.losses.sequences import sequence_priority
 from sb_dqn.nn.layers.recurrent import FEATURES
-from sb_dqn.types import Batch, Objective
+from sb_dqn.types import Batch, Network, Objective
 
 
 class RecurrentReplayObjective:
@@ -35,7 +35,7 @@ class RecurrentReplayObjective:
         self.double_q = double_q
         self.reports = inner.reports
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         obs, next_obs = self._unroll(online, batch, self.double_q)
         with torch.no_grad():
             obs_target, next_obs_target = self._unroll(target, batch, True)
@@ -47,7 +47,7 @@ class RecurrentReplayObjective:
         priority = sequence_priority(extras["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
         return loss, {**extras, "priority": priority}
 
-    def _unroll(self, net: Any, batch: Batch, after: bool) -> tuple[Tensor, Tensor]:
+    def _unroll(self, net: Network, batch: Batch, after: bool) -> tuple[Tensor, Tensor]:
         """Returns recurrent features `[T * N, H]` at the trained steps, and at the rows that they bootstrap from (without
         a gradient; those of the trained steps if `after` is False)."""
         length = self.sequences.batch_T
@@ -64,7 +64,7 @@ class RecurrentReplayObjective:
         return trained, along.index_select(0, extra["end"] * count + lane)
 
 
-def _on_features(net: Any, name: str) -> Any:
+def _on_features(net: Network, name: str) -> Any:
     """Returns a network as a function that reads its own recurrent features, of this name, among those of two networks."""
     return lambda obs, mask=None: net({FEATURES: obs[name]}, mask)
 
@@ -85,7 +85,7 @@ class RecurrentRolloutObjective:
         self.length = length
         self.reports = inner.reports
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         return self.inner(online, target, batch._replace(obs=self.unroll(online, batch)))
 
     def unroll(self, net: Any, batch: Batch) -> dict[str, Tensor]:

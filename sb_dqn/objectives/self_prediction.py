@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.losses.sequences import self_prediction_loss
-from sb_dqn.types import Batch, Objective
+from sb_dqn.types import Batch, Network, Objective
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SelfPredictionObjective:
         self.settings = settings
         self.reports = (*inner.reports, "self_prediction")
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, extras = self.inner(online, target, batch)
         bare: Any = online.func if isinstance(online, partial) else online  # latent states have no noise
         bootstrap: Any = target.func if isinstance(target, partial) else target

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.nn.layers.noise import NO_NOISE, Noise
-from sb_dqn.types import Batch, Objective
+from sb_dqn.types import Batch, Network, Objective
 
 PER_ROW = ("action", "return_", "discount", "weight", "mask", "next_mask")
 """Fields of a batch that are repeated for each head."""
@@ -36,7 +36,7 @@ class SharedHeads:
         self.reports = inner.reports
         self.bootstrap = getattr(inner, "bootstrap", None)
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         heads = self.iterations
         here: Any = _Features.of(online, batch.obs, heads)
         with torch.no_grad():
@@ -59,7 +59,7 @@ class _Features(NamedTuple):
     noise: Noise
 
     @classmethod
-    def of(cls, network: Any, obs: dict[str, Tensor], heads: int) -> _Features:
+    def of(cls, network: Network, obs: dict[str, Tensor], heads: int) -> _Features:
         net: Any = network.func if isinstance(network, partial) else network
         noise = network.keywords["noise"] if isinstance(network, partial) else None
         x, fractions = net.embed(obs, noise)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from sb_dqn.losses.soft_actor_critic import critic_loss, temperature_loss
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Network
 
 TARGET_ENTROPY_RATIO = 0.98
 """Default target entropy of a discrete policy, relative to that of the uniform policy over legal actions (Christodoulou)."""
@@ -40,7 +39,7 @@ class SoftActorCritic:
         alpha = ("ent_coef_loss",) if learns_alpha else ()
         self.reports = ("actor_loss", "critic_loss", "ent_coef", *alpha, "entropy", "q_mean", "td_error")
 
-    def __call__(self, online: Any, target: Any, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def __call__(self, online: Network, target: object, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Returns the losses `[N]`, and the priorities and logged means."""
         outputs = online(batch, target)
         y = batch.return_ + batch.discount * outputs.next_value

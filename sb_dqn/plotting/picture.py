@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.files import atomic_write
 from sb_dqn.plotting.curve import Points, read_curve
 from sb_dqn.plotting.series import Series, learning_curve
+from sb_dqn.types import Settings
 
 Against = Literal["steps", "time"]
 Row = tuple[float, tuple[float, float] | None]
@@ -45,7 +46,7 @@ class Style:
     """True to write a title; a paper has a caption."""
     ending: str
     """Default file format."""
-    settings: Mapping[str, Any]
+    settings: Settings
     """matplotlib's rcParams."""
 
 

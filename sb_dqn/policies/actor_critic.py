@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.heads.binned import Bins
+from sb_dqn.nn.heads.distributions import ActionDistribution
 from sb_dqn.nn.heads.policy_heads import ActionHead, BernoulliHead, CategoricalHead, GaussianHead, SquashedHead
 from sb_dqn.nn.heads.state_dependent import SquashedStateDependentHead, StateDependentHead
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
@@ -27,7 +28,8 @@ from sb_dqn.policies.policy_kwargs import (
     sde_settings,
     tower_widths,
 )
-from sb_dqn.spaces import Actions, BoxActions, Channels, actions_of
+from sb_dqn.spaces import Actions, BoxActions, Channels, Space, actions_of
+from sb_dqn.types import Settings
 
 
 class ActorCriticPolicy(StochasticPolicy):
@@ -62,8 +64,8 @@ class ActorCriticPolicy(StochasticPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         net_arch: Widths | None = None,
         activation_fn: type[nn.Module] = nn.Tanh,
         ortho_init: bool = True,
@@ -74,7 +76,7 @@ class ActorCriticPolicy(StochasticPolicy):
         binary_logits: int = 1,
         share_features_extractor: bool = True,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        features_extractor_kwargs: Mapping[str, Any] | None = None,
+        features_extractor_kwargs: Settings | None = None,
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
@@ -115,7 +117,9 @@ class ActorCriticPolicy(StochasticPolicy):
         net: nn.Module = self.net
         return net, None
 
-    def make_net(self, features: list[Features], towers: TowersConfig, make_head: Any, ortho_init: bool) -> Any:
+    def make_net(
+        self, features: list[Features], towers: TowersConfig, make_head: Callable[[int], ActionHead], ortho_init: bool
+    ) -> Any:
         """Returns a new network; a second entry of `features` is for the value. See `ActorCriticNetwork`."""
         value_features = features[1] if len(features) > 1 else None
         actions = actions_of(self.action_space)
@@ -140,10 +144,10 @@ class ActorCriticPolicy(StochasticPolicy):
                 extras["previous_reward"] = ()
         return extras
 
-    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        if self.recurrent:
-            return self.distribution_step(obs, mask, *self.initial_inputs(obs))[0]
-        return self.net.policy(obs, mask)
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActionDistribution:
+        outputs = self.distribution_step(obs, mask, *self.initial_inputs(obs)) if self.recurrent else None
+        distribution: ActionDistribution = self.net.policy(obs, mask) if outputs is None else outputs[0]
+        return distribution
 
     def distribution_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Any, ...]:
         if not inputs:
@@ -200,8 +204,8 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         rnn: str = "lstm",
         lstm_hidden_size: int = 256,
         n_lstm_layers: int = 1,

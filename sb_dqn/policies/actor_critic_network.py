@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.nn.heads.binned import BinnedLinear, Bins, Classes
+from sb_dqn.nn.heads.distributions import ActionDistribution
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import FEATURES, VALUE_FEATURES, RecurrentConfig, RecurrentLayer
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.policies.base import keep_state_names
 from sb_dqn.spaces import Actions
@@ -24,7 +26,7 @@ from sb_dqn.spaces import Actions
 class ActorCriticOutput(NamedTuple):
     """Policy and value of N observations."""
 
-    policy: Any
+    policy: ActionDistribution
     """Distribution over actions."""
     value: Tensor
     """`[N]` float32."""
@@ -53,7 +55,7 @@ class TowersConfig:
         """Makes hidden layers from the width of their input and their own widths."""
         return partial(HiddenLayers, activation_fn=self.activation_fn, layer_norm=self.layer_norm)
 
-    def make(self, pi_features: int, vf_features: int) -> tuple[Any, Any]:
+    def make(self, pi_features: int, vf_features: int) -> tuple[HiddenLayers, HiddenLayers]:
         """Returns the towers of policy and value, modules with `out_features`, for features of these widths."""
         return self.layers(pi_features, self.pi), self.layers(vf_features, self.vf)
 
@@ -75,10 +77,10 @@ class ActorCriticNetwork(nn.Module):
 
     def __init__(
         self,
-        features: Any,
-        value_features: Any | None,
+        features: Features,
+        value_features: Features | None,
         towers: TowersConfig,
-        make_head: Any,
+        make_head: Callable[[int], ActionHead],
         ortho_init: bool,
         actions: Actions,
         recurrent: RecurrentConfig | None = None,
@@ -86,8 +88,8 @@ class ActorCriticNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.num_actions = actions.num_actions
-        self.features = features
-        self.value_features = value_features
+        self.features: Any = features
+        self.value_features: Any = value_features
         self.shares_features = value_features is None if recurrent is None else recurrent.shared
         """True if policy and value read the same features, recurrent ones if there are any."""
         widths = [features.features_dim, (value_features or features).features_dim]
@@ -161,9 +163,9 @@ class ActorCriticNetwork(nn.Module):
         classes = Classes(logits.squeeze(-2), readout)
         return ActorCriticOutput(policy, classes.mean, classes)
 
-    def policy(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+    def policy(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActionDistribution:
         """Returns the distribution only; see `forward`."""
-        return self.action_head(self.policy_tower(self._policy_features(obs)), mask)
+        return self.action_head(self.policy_tower(self._policy_features(obs)), mask)  # type: ignore[no-any-return]  # nn.Module
 
     def value(self, obs: dict[str, Tensor]) -> Tensor:
         """Returns the value only, `[N]` float32; see `forward`."""

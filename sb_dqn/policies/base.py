@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.errors import no_attribute
+from sb_dqn.nn.heads.distributions import ActionDistribution
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.recurrent import RecurrentConfig
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.sb3_names import POLICY_ATTRIBUTES
-from sb_dqn.spaces import actions_of
-from sb_dqn.types import FloatArray
+from sb_dqn.spaces import Space, actions_of
+from sb_dqn.types import Array, FloatArray, State
 
 Kind = Literal["any", "vector", "image", "dict"]
 
@@ -47,7 +46,7 @@ class Policy(nn.Module, ABC):
     _make_features: Callable[[], Features]
     """Set by the constructors of subclasses."""
 
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    def __init__(self, observation_space: Space, action_space: Space) -> None:
         super().__init__()
         self.observation_space = observation_space
         self.action_space = action_space
@@ -122,7 +121,7 @@ class Policy(nn.Module, ABC):
         """Returns a buffer for the random numbers of acting on `rows` observations; None if the networks need none."""
         return None
 
-    def no_action(self, rows: int) -> npt.NDArray[Any]:
+    def no_action(self, rows: int) -> Array:
         """Returns the previous action at the start of an episode, `[rows, ...]`: -1, zeros for a Box."""
         actions = actions_of(self.action_space)
         none = np.int64(-1) if actions.num_actions else np.float32(0)
@@ -146,7 +145,7 @@ class StochasticPolicy(Policy):
         """Maps features to a distribution, and samples to actions."""
 
     @abstractmethod
-    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActionDistribution:
         """Returns the distribution over actions; of a recurrent policy at the start of an episode. See `greedy`."""
 
     def distribution_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Any, ...]:
@@ -201,17 +200,17 @@ def keep_state_names(module: nn.Module, names: Mapping[str, str]) -> None:
     stored = {f"{attribute}.": f"{name}." for attribute, name in names.items()}
     loaded = {name: attribute for attribute, name in stored.items()}
 
-    def save(_: nn.Module, state: dict[str, Any], prefix: str, *further: Any) -> None:
+    def save(_: nn.Module, state: State, prefix: str, *further: object) -> None:
         _rename(state, prefix, stored)
 
-    def load(_: nn.Module, state: dict[str, Any], prefix: str, *further: Any) -> None:
+    def load(_: nn.Module, state: State, prefix: str, *further: object) -> None:
         _rename(state, prefix, loaded)
 
     module.register_state_dict_post_hook(save)  # type: ignore[no-untyped-call]  # of torch
     module.register_load_state_dict_pre_hook(load)  # type: ignore[no-untyped-call]
 
 
-def _rename(state: dict[str, Any], prefix: str, names: Mapping[str, str]) -> None:
+def _rename(state: State, prefix: str, names: Mapping[str, str]) -> None:
     """Renames the keys that begin with `prefix` and one of `names`, in place and in order."""
     items = list(state.items())
     state.clear()

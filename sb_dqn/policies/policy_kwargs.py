@@ -18,7 +18,8 @@ from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor, Features, FlattenExtractor
 from sb_dqn.nn.torsos.features import EXTRACTORS, CombinedExtractor, default_extractor
 from sb_dqn.policies.base import Kind
-from sb_dqn.spaces import Channels, flatten_space, is_image
+from sb_dqn.spaces import Channels, Space, flatten_space, is_image
+from sb_dqn.types import Kwargs, Settings
 
 Widths = Sequence[int] | Mapping[str, Sequence[int]]
 CLASSES: Mapping[str, Mapping[str, type]] = {
@@ -29,7 +30,7 @@ CLASSES: Mapping[str, Mapping[str, type]] = {
 """Classes by name, for presets and the command line, which are text."""
 
 
-def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def classes_of_names(kwargs: Settings) -> Kwargs:
     """Returns keywords with classes in place of their names.
 
     Raises:
@@ -48,9 +49,9 @@ def classes_of_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def features_maker(
-    space: spaces.Space[Any],
+    space: Space,
     features_extractor_class: type[BaseFeaturesExtractor] | None,
-    features_extractor_kwargs: Mapping[str, Any] | None,
+    features_extractor_kwargs: Settings | None,
     normalize_images: bool,
     channels: Channels,
     **norms: bool,
@@ -88,7 +89,7 @@ def features_maker(
     return partial(Features, space, extractor, kwargs, normalize_images, channels), kwargs, hidden
 
 
-def check_channels(channels: Channels, space: spaces.Space[Any]) -> None:
+def check_channels(channels: Channels, space: Space) -> None:
     """Checks that `channels` is "first", "last", a dict of these by key of the observation, or None.
 
     Raises:
@@ -103,7 +104,7 @@ def check_channels(channels: Channels, space: spaces.Space[Any]) -> None:
         check_choice(name, channels, ("first", "last"))
 
 
-def is_image_space(space: spaces.Space[Any], normalize_images: Any = True) -> bool:
+def is_image_space(space: Space, normalize_images: object = True) -> bool:
     """Returns True if an observation space is a single image, for a policy with this `normalize_images`."""
     leaves = flatten_space(space)
     return set(leaves) == {"obs"} and is_image(leaves["obs"], normalize_images is False)
@@ -111,9 +112,9 @@ def is_image_space(space: spaces.Space[Any], normalize_images: Any = True) -> bo
 
 def extractor_of_kind(
     kind: Kind,
-    space: spaces.Space[Any],
+    space: Space,
     features_extractor_class: type[BaseFeaturesExtractor] | None,
-    normalize_images: Any,
+    normalize_images: object,
 ) -> type[BaseFeaturesExtractor] | None:
     """Returns the features extractor class of a policy of some `kind`; None: chosen by the space.
 
@@ -138,7 +139,7 @@ def extractor_of_kind(
     return None
 
 
-def enable_norm(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: dict[str, Any]) -> None:
+def enable_norm(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: Kwargs) -> None:
     """Enables a norm of a CNN of this package in its `kwargs`, unless its default or the user chose another kind.
 
     Raises:
@@ -205,11 +206,11 @@ def tower_widths(
     return widths, list(widths)
 
 
-def _joined(shared: list[Any], widths: Any) -> Any:
+def _joined(shared: list[Any], widths: object) -> Any:
     return [*shared, *widths] if isinstance(widths, (list, tuple)) else widths
 
 
-def _holds_dict(net_arch: Any) -> bool:
+def _holds_dict(net_arch: object) -> bool:
     return isinstance(net_arch, (list, tuple)) and any(isinstance(entry, Mapping) for entry in net_arch)
 
 
@@ -230,9 +231,7 @@ def check_activation(activation_fn: Any) -> type[nn.Module]:
     return checked
 
 
-def sde_settings(
-    use_sde: bool, full_std: bool, use_expln: bool, action_space: spaces.Space[Any]
-) -> dict[str, Any] | None:
+def sde_settings(use_sde: bool, full_std: bool, use_expln: bool, action_space: Space) -> dict[str, Any] | None:
     """Returns the arguments of heads with state-dependent exploration; None without it.
 
     Raises:

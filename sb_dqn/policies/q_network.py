@@ -20,6 +20,7 @@ from sb_dqn.nn.layers.linear import Linear, MakeLinear, Noisy, NoisyLinear, assi
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralLinear
 from sb_dqn.nn.layers.recurrent import FEATURES, RecurrentConfig, RecurrentLayer, zero_state
+from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import DuelingStreams, HiddenLayers
 from sb_dqn.policies.base import keep_state_names
 from sb_dqn.spaces import ActionShape
@@ -93,7 +94,7 @@ class QNetwork(nn.Module):
 
     def __init__(
         self,
-        features: Any,
+        features: Features,
         torso: TorsoConfig,
         actions: ActionShape,
         config: QNetworkConfig = QNetworkConfig(),
@@ -102,7 +103,7 @@ class QNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.num_actions = actions.num_actions
-        self.features = features
+        self.features: Any = features
         width = features.features_dim
         layers = partial(HiddenLayers, activation_fn=torso.activation_fn, layer_norm=torso.layer_norm)
         self.recurrent_layer: RecurrentLayer | None = None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_int
@@ -24,7 +23,8 @@ from sb_dqn.policies.policy_kwargs import (
     is_image_space,
 )
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig, TorsoConfig
-from sb_dqn.spaces import ActionShape, Channels
+from sb_dqn.spaces import ActionShape, Channels, Space
+from sb_dqn.types import Settings
 
 
 class QPolicy(Policy):
@@ -56,12 +56,12 @@ class QPolicy(Policy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         net_arch: Sequence[int] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        features_extractor_kwargs: Mapping[str, Any] | None = None,
+        features_extractor_kwargs: Settings | None = None,
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
@@ -195,8 +195,8 @@ class RecurrentQPolicy(QPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         rnn: str = "lstm",
         lstm_hidden_size: int | None = None,
         n_lstm_layers: int = 1,

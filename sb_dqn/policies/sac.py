@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from sb_dqn.checks import check_bool, check_float, check_int
 from sb_dqn.errors import SpaceError
 from sb_dqn.nn.heads.binned import Bins
+from sb_dqn.nn.heads.distributions import ActionDistribution
 from sb_dqn.nn.heads.policy_heads import ActionHead
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
 from sb_dqn.nn.torsos.mlp import HiddenLayers
@@ -35,7 +35,8 @@ from sb_dqn.policies.sac_network import (
     Temperature,
     make_head,
 )
-from sb_dqn.spaces import BoxActions, Channels, actions_of
+from sb_dqn.spaces import BoxActions, Channels, Space, actions_of
+from sb_dqn.types import Settings
 
 
 class SACPolicy(StochasticPolicy):
@@ -71,14 +72,14 @@ class SACPolicy(StochasticPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         net_arch: Widths | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         n_critics: int = 2,
         share_features_extractor: bool = False,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        features_extractor_kwargs: Mapping[str, Any] | None = None,
+        features_extractor_kwargs: Settings | None = None,
         normalize_images: bool = True,
         channels: Channels = None,
         layer_norm: bool = False,
@@ -145,8 +146,9 @@ class SACPolicy(StochasticPolicy):
     def action_head(self) -> ActionHead:
         return self.nets.actor.head
 
-    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> Any:
-        return self.nets.policy(obs, mask)
+    def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActionDistribution:
+        distribution: ActionDistribution = self.nets.policy(obs, mask)
+        return distribution
 
 
 class SACMlpPolicy(SACPolicy):

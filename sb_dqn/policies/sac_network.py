@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.mlp import HiddenLayers
 from sb_dqn.spaces import Actions, BoxActions
-from sb_dqn.types import Batch
+from sb_dqn.types import Batch, Settings
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class SoftActorCriticNet(nn.Module, ABC):
 
     @abstractmethod
     def _value(
-        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
+        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Returns soft value and entropy, `[N]` each.
 
@@ -229,7 +229,7 @@ class BoxNet(SoftActorCriticNet):
         return self._q(stacks, x, head.to_unit(action)).squeeze(2)
 
     def _value(
-        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
+        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         sample = policy.sample(drawn)
         log_prob = policy.log_prob(sample)
@@ -252,12 +252,12 @@ class ChoiceNet(SoftActorCriticNet):
         return every.gather(2, place).squeeze(2)
 
     def _value(
-        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Any
+        self, policy: Any, q: Callable[[Tensor | None], Tensor], alpha: Tensor, drawn: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         return expected_soft_value(q(None), policy.logp, alpha), policy.entropy()
 
 
-def make_head(actions: Actions, in_features: int, sde: Mapping[str, Any] | None) -> ActionHead:
+def make_head(actions: Actions, in_features: int, sde: Settings | None) -> ActionHead:
     """Returns the head of the actor for an action space; `sde` are the arguments of state-dependent exploration."""
     if sde is not None and isinstance(actions, BoxActions):
         return SoftStateDependentHead(in_features, actions, **sde)

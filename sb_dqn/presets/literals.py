@@ -90,7 +90,7 @@ def parse_value(text: str) -> Any:
     return value
 
 
-def _has_tuple(value: Any) -> bool:
+def _has_tuple(value: object) -> bool:
     """Returns True if a tuple was parsed as strings: YAML splits it at its commas, or reads it as one string."""
     match value:
         case str():
@@ -102,7 +102,7 @@ def _has_tuple(value: Any) -> bool:
     return False
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Returns `value` with every numeric string converted to a number, at any depth."""
     match value:
         case str() if _NUMBER.match(value):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.envs.monitor import ResultsWriter
 from sb_dqn.files import write_text
+from sb_dqn.types import State
 
 HEADER = 2
 """Number of lines before the first episode."""
@@ -47,10 +47,10 @@ class EpisodeLog(BaseCallback):
         with self._training_continues("monitor.csv"):
             self._writer.close()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {**super().state_dict(), "rows": self.rows, "before": self._earlier_seconds}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Truncates the log to the episodes of the state; later ones of a killed run are played again."""
         super().load_state_dict(state)
         self._writer.close()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,6 +17,7 @@ from sb_dqn.runs.folder import BEST, evaluation_keywords
 from sb_dqn.runs.greedy import FINAL_EPISODES
 from sb_dqn.runs.settings_syntax import parse_assignments
 from sb_dqn.runs.training_film import TrainingFilm
+from sb_dqn.types import Kwargs, Settings
 
 EVALUATIONS = 10
 """Default number of evaluations during training."""
@@ -54,14 +53,14 @@ class RunOptions:
     """Experiment tracker, "wandb" or "mlflow"; None: none, or that of a run which is resumed from a full checkpoint."""
 
 
-def with_final(config: Mapping[str, Any], options: RunOptions) -> dict[str, Any]:
+def with_final(config: Settings, options: RunOptions) -> Kwargs:
     """Returns `config` with the `final_episodes` and `final_steps` of the final evaluation."""
     chosen = {"final_episodes": options.final_episodes, "final_steps": options.final_steps}
     stored = {"final_episodes": config.get("final_episodes", FINAL_EPISODES), "final_steps": config.get("final_steps")}
     return {**config, **stored, **{name: value for name, value in chosen.items() if value is not None}}
 
 
-def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int, new_steps: bool) -> dict[str, Any]:
+def with_evaluations(config: Settings, options: RunOptions, steps: int, new_steps: bool) -> Kwargs:
     """Returns `config` with the evaluation settings of the next part of the run.
 
     Args:
@@ -75,7 +74,7 @@ def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int,
         divide = stored is None or (new_steps and stored > 0)
         eval_freq = max(steps // EVALUATIONS, 1) if divide else stored
     episodes = options.eval_episodes or config.get("eval_episodes") or EPISODES
-    changed: dict[str, Any] = {"eval_freq": eval_freq, "eval_episodes": episodes}
+    changed: Kwargs = {"eval_freq": eval_freq, "eval_episodes": episodes}
     if options.eval_env:
         changed["eval_env_kwargs"] = parse_assignments(options.eval_env, "--eval-env-set")
     if options.record_training is not None:
@@ -85,7 +84,7 @@ def with_evaluations(config: Mapping[str, Any], options: RunOptions, steps: int,
     return {**with_final(config, options), **changed}
 
 
-def check_episodes(folder: Path, config: Mapping[str, Any]) -> None:
+def check_episodes(folder: Path, config: Settings) -> None:
     """Checks that the number of evaluation episodes is that of the earlier evaluations, which share one array.
 
     Raises:
@@ -113,7 +112,7 @@ def make_tracker(folder: Path, tracker: str) -> BaseCallback:
     return MLflowCallback(os.environ.get("MLFLOW_EXPERIMENT_NAME", "sb_dqn"), run_name=folder.name)
 
 
-def make_callbacks(folder: Path, config: Mapping[str, Any]) -> tuple[EpisodeLog, EvalCallback]:
+def make_callbacks(folder: Path, config: Settings) -> tuple[EpisodeLog, EvalCallback]:
     """Returns the callbacks that log episodes and evaluations.
 
     Both exist without evaluations too, because full checkpoints store the state of each callback.

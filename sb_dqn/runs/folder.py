@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -27,6 +26,7 @@ from sb_dqn.remotes.files import CONFIG as CONFIG
 from sb_dqn.remotes.files import CURVE as CURVE
 from sb_dqn.remotes.files import MODEL as MODEL
 from sb_dqn.remotes.files import RESULT
+from sb_dqn.types import Kwargs, Settings
 from sb_dqn.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "ale-py", "numpy")
@@ -96,7 +96,7 @@ def commit() -> str | None:
     return None
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+def write_config(folder: Path, config: Settings) -> None:
     """Writes `config.yaml` atomically.
 
     Versions, platform, command and start time are added unless `config` has them.
@@ -181,7 +181,7 @@ def read_result(folder: Path) -> Result:
     )
 
 
-def evaluation_keywords(config: Mapping[str, Any]) -> dict[str, Any]:
+def evaluation_keywords(config: Settings) -> Kwargs:
     """Returns the keywords of the evaluation environment: those of training, with its own over them."""
     return {**config["env_kwargs"], **config.get("eval_env_kwargs", {})}
 

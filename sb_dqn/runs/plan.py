@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from sb_dqn.presets import Preset, find_preset
 from sb_dqn.presets.catalogue import merge_settings
 from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults, parse_assignments
+from sb_dqn.types import Kwargs, Settings
 
 STEPS_WITHOUT_PRESET = 100_000
 
@@ -38,13 +38,13 @@ class Plan:
     n_envs: int
     policy: str | None
     """Policy name; None: chosen by the observation space."""
-    env_kwargs: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    env_kwargs: Settings
+    settings: Settings
     """Constructor keywords that differ from the defaults; always includes `seed`."""
     drew_seed: bool = False
     """True if the seed was not set but drawn."""
 
-    def config(self, policy: str) -> dict[str, Any]:
+    def config(self, policy: str) -> Kwargs:
         """Returns the content of `config.yaml`, with the constructor's defaults filled in."""
         return {
             "algorithm": self.algorithm,
@@ -114,7 +114,7 @@ def make_plan(
     )
 
 
-def _check_preprocessing(env_id: str, preset: Preset, env_kwargs: Mapping[str, Any]) -> None:
+def _check_preprocessing(env_id: str, preset: Preset, env_kwargs: Settings) -> None:
     """Rejects keywords that disable the preprocessing an Atari preset is tuned for; with `obs_type` it only warns."""
     from sb_dqn.envs.atari import is_atari, plain_keys, protocol_of, unprocessed
     from sb_dqn.envs.make import spec_of
@@ -132,7 +132,7 @@ def _check_preprocessing(env_id: str, preset: Preset, env_kwargs: Mapping[str, A
     warnings.warn(f"{problem}. Remove obs_type to train as the preset does.", stacklevel=3)
 
 
-def _reject_word_none(algorithm: str, assigned: Mapping[str, Any]) -> None:
+def _reject_word_none(algorithm: str, assigned: Settings) -> None:
     """Rejects the word `none` for keywords that accept `null` but no text."""
     words = [name for name, value in assigned.items() if isinstance(value, str) and value.lower() == "none"]
     if not words:

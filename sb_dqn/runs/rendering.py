@@ -7,7 +7,7 @@ for half an hour of Atari.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.errors import ConfigurationError, explained, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
+from sb_dqn.types import Kwargs, ResetResult, Settings
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""
@@ -87,7 +88,7 @@ class VideoFile:
         imageio = import_extra("imageio.v2", "video", "to record a video")
         self._path = path
         gif = path.suffix.lower() == ".gif"
-        options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
+        options: Kwargs = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
         with explained(path, "writable", FIX):
             try:
                 self._writer: Any = imageio.get_writer(path, **options)
@@ -127,7 +128,7 @@ class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._screen = screen
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> ResetResult:
         result = self.env.reset(seed=seed, options=options)
         self._show()
         return result
@@ -158,7 +159,7 @@ class RenderAtari(AtariLanes):
         self._color_lane = color_lane
         self._screen = screen
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
         self._screen.show(self._color_lane.reset(seed=seed, options=options)[0][0, 0])
         return super().reset(seed=seed, options=options)
 
@@ -178,7 +179,7 @@ class RenderAtari(AtariLanes):
 def play_rendered(
     model: Any,
     env_id: str,
-    env_kwargs: Mapping[str, Any],
+    env_kwargs: Settings,
     make_screen: Callable[[float], Screen],
     episodes: int = 1,
     **options: Any,
@@ -205,7 +206,7 @@ def play_rendered(
 
 
 def open_rendered(
-    env_id: str, env_kwargs: Mapping[str, Any], make_screen: Callable[[float], Screen], action_mask: str | None = None
+    env_id: str, env_kwargs: Settings, make_screen: Callable[[float], Screen], action_mask: str | None = None
 ) -> tuple[Stream, Screen]:
     """Opens one lane of the environment and a screen that shows each of its frames; see `play_rendered`."""
     if is_atari(spec_of(env_id)):

@@ -20,6 +20,7 @@ from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.comparison import read_comparison
 from sb_dqn.runs.folder import BEST, CONFIG, MODEL, Result, evaluation_keywords, read_config, read_result
 from sb_dqn.runs.settings_syntax import algorithm_class
+from sb_dqn.types import Kwargs, Settings
 
 AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")
 """Keys of `config.yaml` next to `settings` that make an agent."""
@@ -53,7 +54,7 @@ class Run:
         return self.name or self.algorithm
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Settings:
         """Content of `config.yaml`; empty for a model outside the folder of a run."""
         return read_config(self.folder)
 
@@ -87,7 +88,7 @@ class Run:
         return str(self.config.get("env_id"))
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         return dict(self.config.get("settings") or {})
 
     @property
@@ -129,7 +130,7 @@ class Run:
         return 0 <= self.result.steps - steps < int(self.config.get("n_envs") or 1)
 
     @cached_property
-    def agent(self) -> Mapping[str, Any]:
+    def agent(self) -> Settings:
         """Everything that makes the agent, without the settings in which runs of one agent may differ."""
         return agent_of(self.config)
 
@@ -158,7 +159,7 @@ class Run:
             ) from error
 
 
-def agent_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def agent_of(config: Settings) -> Kwargs:
     """Returns the part of a configuration that makes the agent; keys that another version did not write are missing."""
     agent = {name: config[name] for name in AGENT if name in config}
     settings = sorted((config.get("settings") or {}).items())
@@ -166,7 +167,7 @@ def agent_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_data(value) for name, value in agent.items()}
 
 
-def _unexpected(config: Mapping[str, Any], result: Result) -> list[str]:
+def _unexpected(config: Settings, result: Result) -> list[str]:
     """Returns the parts of the configuration and the result that are missing or have another type."""
     expected: dict[str, Any] = {
         **dict.fromkeys(("settings", "versions", "machine", "env_kwargs", "preset"), dict),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +47,7 @@ from sb_dqn.runs.plan import Plan
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.runs.training_film import FILM
+from sb_dqn.types import Kwargs, Settings
 
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
@@ -101,7 +101,7 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
 
 
 def _resume_with(
-    stream: Any, config: dict[str, Any], run: Run, timesteps: int | None, device: str, options: RunOptions
+    stream: Any, config: Kwargs, run: Run, timesteps: int | None, device: str, options: RunOptions
 ) -> None:
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
@@ -132,7 +132,7 @@ def _resume_with(
     _fit(model, run.folder, config, steps, options, exact=exact)
 
 
-def _check_callbacks(config: Mapping[str, Any], options: RunOptions) -> None:
+def _check_callbacks(config: Settings, options: RunOptions) -> None:
     """Checks that no option asks for a callback that a full checkpoint has no state of.
 
     Raises:
@@ -148,7 +148,7 @@ def _check_callbacks(config: Mapping[str, Any], options: RunOptions) -> None:
         )
 
 
-def _load_newest(run: Run, config: Mapping[str, Any], stream: Any, device: str) -> tuple[Any, bool]:
+def _load_newest(run: Run, config: Settings, stream: Any, device: str) -> tuple[Any, bool]:
     """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
     actors = {name: value for name, value in config["settings"].items() if name == "actors"}  # with a cluster's address
@@ -167,9 +167,7 @@ def _load_newest(run: Run, config: Mapping[str, Any], stream: Any, device: str) 
     return algorithm.load(run.model, env=stream, device=device, **actors), False
 
 
-def _fit(
-    model: Any, folder: Path, config: Mapping[str, Any], steps: int, options: RunOptions, exact: bool = False
-) -> None:
+def _fit(model: Any, folder: Path, config: Settings, steps: int, options: RunOptions, exact: bool = False) -> None:
     """Trains `model` for `steps` env steps, saves it, and evaluates it; saves it on interruption and errors too."""
     import rich
 
@@ -232,7 +230,7 @@ def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bo
     remove_checkpoints(folder, model.rank)
 
 
-def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer: CheckpointTimer) -> None:
+def _save_after_error(model: Any, folder: Path, config: Settings, timer: CheckpointTimer) -> None:
     """Saves a run that an error ended, unless the model may hold NaN, and prints how to resume; never raises."""
     click.echo(f"\nerror at step {model.num_timesteps:,}; saving the run")
     try:
@@ -248,7 +246,7 @@ def _save_after_error(model: Any, folder: Path, config: Mapping[str, Any], timer
         click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
 
 
-def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> None:
+def conclude(model: Any, folder: Path, config: Settings, bar: bool) -> None:
     """Evaluates the model, writes the result, draws the curve, and prints the files and the next commands."""
     click.echo(f"{_evaluate(model, folder, config, bar)}\n")
     drawn = draw_curve(folder, config)
@@ -276,7 +274,7 @@ def conclude(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> 
         click.echo(f"  {program_name()} {command}\n      {meaning}")
 
 
-def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) -> str:
+def _evaluate(model: Any, folder: Path, config: Settings, bar: bool) -> str:
     """Plays the final episodes and writes the result of the run; returns the line to print."""
     count, trained = config["final_episodes"], replace(read_result(folder), steps=model.num_timesteps)
     if not count:
@@ -293,7 +291,7 @@ def _evaluate(model: Any, folder: Path, config: Mapping[str, Any], bar: bool) ->
     return f"{played.describe('greedy episodes')}{hint}, in {played.seconds:,.0f} s"
 
 
-def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
+def draw_curve(folder: Path, config: Settings) -> bool:
     """Draws `curve.png`; on failure prints the reason and returns False."""
     from sb_dqn.errors import ConfigurationError
     from sb_dqn.plotting import plot_curve
@@ -306,7 +304,7 @@ def draw_curve(folder: Path, config: Mapping[str, Any]) -> bool:
     return True
 
 
-def title_of(config: Mapping[str, Any]) -> str:
+def title_of(config: Settings) -> str:
     """Returns a title such as `DQN on CartPole-v1, seed 3`; empty without a configuration."""
     if not config:
         return ""

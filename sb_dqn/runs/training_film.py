@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.runs.rendering import VideoFile, join_videos, play_rendered
+from sb_dqn.types import Settings
 
 FILM = "training.mp4"
 CLIPS = "film"
@@ -27,7 +26,7 @@ class TrainingFilm(BaseCallback):
         env_id, env_kwargs: environment that is filmed.
     """
 
-    def __init__(self, folder: Path, env_id: str, env_kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, env_id: str, env_kwargs: Settings) -> None:
         super().__init__()
         self.folder = folder
         self.env_id = env_id

@@ -57,7 +57,7 @@ def targets(replay: ReplayBuffer, mode: Mode, slots: list[Slot]) -> dict[int, fl
     def function(noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = replay.sample_from(noise)
         q_t = torch.cat([batch.next_obs["obs"], batch.next_obs["obs"] - 77], -1)  # the second action has a lower value
-        td_target = Bootstrap()(None, lambda obs, mask: ScalarValue(q_t), batch)
+        td_target = Bootstrap()(lambda *_: None, lambda obs, mask: ScalarValue(q_t), batch)
         return batch.place[1], batch.weight, td_target.return_ + td_target.discount * td_target.next()
 
     write(replay, slots[:-1])

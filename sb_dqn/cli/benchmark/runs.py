@@ -22,6 +22,7 @@ from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
 from sb_dqn.runs.run import Run
+from sb_dqn.types import Settings
 
 FOLDER = Path(catalogue.__file__).parent / "suites"
 FIRST_SEED = 100
@@ -46,9 +47,9 @@ class Task:
     """Name of a peer to its algorithms, of which those with settings for `env` are trained."""
     timesteps: int | None = None
     """Env steps over all lanes; None: those of each preset."""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_kwargs: Settings = field(default_factory=dict)
     """Keywords of the environment, over those of the preset."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     """Keywords of the algorithms, over those of their presets."""
     preset: str | None = None
     """Name of the preset; None: the one for `env`."""
@@ -109,7 +110,7 @@ class Entry(Job):
     algorithm: str
     task: Task
     seed: int
-    expected: Mapping[str, Any]
+    expected: Settings
     """What `config.yaml` of the run must say: env steps, lanes, keywords of the environment, and the settings of the preset."""
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import plain_data, yaml_line
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
+from sb_dqn.types import Settings
 
 ABSENT = object()
 """Value of a keyword that an algorithm does not have."""
@@ -38,7 +39,7 @@ class Setting:
     default: str = ""
 
 
-def origin_of(name: str, value: Any, preset: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+def origin_of(name: str, value: Any, preset: Settings, defaults: Settings) -> str:
     """Returns the origin of a value: "default", "preset" or "user"."""
     expected = preset.get(name, defaults.get(name, ABSENT))
     if expected is ABSENT and name not in RUN_KEYS:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets.literals import load_yaml_file, plain
+from sb_dqn.types import Kwargs, Settings
 
 DEFAULTS = Path(__file__).with_name("spaces.yaml")
 RANGE = {"low", "high", "log"}
@@ -52,14 +53,14 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _inherit(spaces: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _inherit(spaces: Settings, name: str) -> dict[str, Any]:
     """Returns the space `name` with that of its `like` below it."""
     own = dict(spaces[name])
     like = own.pop("like", None)
     return own if like is None else {**_inherit(spaces, like.lower()), **own}
 
 
-def _flatten(content: Mapping[str, Any], path: str, outer: str = "") -> Space:
+def _flatten(content: Settings, path: str, outer: str = "") -> Space:
     """Returns the entries by dotted name; checks each.
 
     Raises:
@@ -90,7 +91,7 @@ def _is_range(entry: Any) -> bool:
     return numbers and isinstance(log, bool) and low < high and (low > 0 or not log)
 
 
-def without_fixed(space: Space, settings: Mapping[str, Any]) -> Space:
+def without_fixed(space: Space, settings: Settings) -> Space:
     """Returns the space without the settings that have a fixed value; those of a dict are compared one by one."""
     fixed = set(settings)
     for name, value in settings.items():
@@ -101,7 +102,7 @@ def without_fixed(space: Space, settings: Mapping[str, Any]) -> Space:
 
 def sample(trial: Any, space: Space) -> dict[str, Any]:
     """Samples every setting with a trial of Optuna; returns constructor keywords."""
-    settings: dict[str, Any] = {}
+    settings: Kwargs = {}
     for name, entry in space.items():
         if isinstance(entry, list):
             choices = {_label(choice): choice for choice in entry}
@@ -119,7 +120,7 @@ def sample(trial: Any, space: Space) -> dict[str, Any]:
     return settings
 
 
-def start_of(space: Space, *sources: Mapping[str, Any]) -> dict[str, Any]:
+def start_of(space: Space, *sources: Settings) -> dict[str, Any]:
     """Returns parameters of a trial close to known settings: each value that lies in the space, by the first source that has it."""
     start: dict[str, Any] = {}
     for name, entry in space.items():
@@ -151,7 +152,7 @@ def schedule_parts(value: Any) -> tuple[str, Any]:
     return "", value
 
 
-def keep_schedules(sampled: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+def keep_schedules(sampled: Settings, preset: Settings) -> dict[str, Any]:
     """Returns the sampled settings; a number falls by the schedule that the preset has for it."""
     kept = dict(sampled)
     for name, value in sampled.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
 from statistics import fmean
@@ -19,6 +19,7 @@ from sb_dqn.runs.evaluation_options import LANES
 from sb_dqn.runs.greedy import final_step_limit
 from sb_dqn.runs.plan import Plan, make_plan
 from sb_dqn.runs.settings_syntax import algorithm_class
+from sb_dqn.types import Settings
 
 Report = Callable[[int, float], bool]
 """Called with the number of an evaluation, from 1, and its mean return; returns True to prune the trial."""
@@ -33,7 +34,7 @@ class Outcome:
     """Class and message of the error; None for a trial that was completed or pruned."""
 
 
-def plan_of(setup: StudySetup, number: int, sampled: Mapping[str, Any], device: str | None = None) -> Plan:
+def plan_of(setup: StudySetup, number: int, sampled: Settings, device: str | None = None) -> Plan:
     """Returns the plan of a trial. Its seed is that of the study plus its number."""
     plan = make_plan(
         setup.algorithm,
@@ -56,9 +57,7 @@ def make_model(plan: Plan) -> Any:
     return algorithm_class(plan.algorithm)(plan.policy or policy_alias(stream), stream, **plan.settings)
 
 
-def run_trial(
-    setup: StudySetup, number: int, sampled: Mapping[str, Any], device: str | None, report: Report
-) -> Outcome:
+def run_trial(setup: StudySetup, number: int, sampled: Settings, device: str | None, report: Report) -> Outcome:
     """Trains and evaluates a trial; an error of the algorithm or of the environment is its outcome."""
     try:
         return Outcome(_train(setup, plan_of(setup, number, sampled, device), report))

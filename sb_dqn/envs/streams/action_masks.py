@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError, nearest
 from sb_dqn.spaces import Actions, ActionShape, BoxActions, Space, leaf_dtype, leaf_shape
-from sb_dqn.types import BoolArray, Observation, any_true
+from sb_dqn.types import Array, BoolArray, Info, Observation, any_true
 
 INFO = "info"
 KEY = "action_mask"
@@ -85,7 +84,7 @@ class MaskReader:
                 f"of {len(actions.branches)} masks of lengths {actions.branches}"
             )
 
-    def from_batch(self, obs: Observation, info: Mapping[str, Any], final: BoolArray, tick: int) -> BoolArray:
+    def from_batch(self, obs: Observation, info: Info, final: BoolArray, tick: int) -> BoolArray:
         """Returns the masks of a vector env's batched observation or info.
 
         Args:
@@ -108,9 +107,7 @@ class MaskReader:
             raise self._missing(int(np.flatnonzero(missing & ~final)[0]), tick)
         return self._from_array(np.asarray(masks), final, tick, missing)
 
-    def from_infos(
-        self, obs: Observation, infos: Sequence[Mapping[str, Any]], final: BoolArray, tick: int
-    ) -> BoolArray:
+    def from_infos(self, obs: Observation, infos: Sequence[Info], final: BoolArray, tick: int) -> BoolArray:
         """Returns the masks like `from_batch`, with one info per lane."""
         if self.source != INFO:
             return self._from_array(obs[self.source], final, tick)
@@ -131,7 +128,7 @@ class MaskReader:
                 raise self._missing(lane, tick)
         return self._check_any_legal(rows, final, tick)
 
-    def _lane_mask(self, mask: Any, lane: int, tick: int) -> npt.NDArray[Any]:
+    def _lane_mask(self, mask: Any, lane: int, tick: int) -> Array:
         """Returns one mask as an array; concatenates a tuple of branches."""
         try:
             if self._actions.branched and isinstance(mask, (tuple, list)) and np.ndim(mask[0]) == 1:
@@ -145,9 +142,7 @@ class MaskReader:
                 f"the environment."
             ) from error
 
-    def _from_array(
-        self, masks: npt.NDArray[Any], final: BoolArray, tick: int, missing: BoolArray | None = None
-    ) -> BoolArray:
+    def _from_array(self, masks: Array, final: BoolArray, tick: int, missing: BoolArray | None = None) -> BoolArray:
         if masks.shape[:1] != self._batch_shape[:1]:
             raise EnvironmentFault(
                 f"the action masks {_when(tick)} must be one for each of {self._batch_shape[0]} lanes, got shape "
@@ -159,7 +154,7 @@ class MaskReader:
             rows[missing] = self._legal
         return self._check_any_legal(rows, final, tick)
 
-    def _write(self, rows: BoolArray, masks: npt.NDArray[Any], tick: int, lane: int = 0) -> None:
+    def _write(self, rows: BoolArray, masks: Array, tick: int, lane: int = 0) -> None:
         """Copies masks `[n, ...]` of any allowed shape into `rows` `[n, (D,) A]`; `lane` is the first of them."""
         name = (
             f"the action mask of lane {self.first_lane + lane}" if len(rows) == 1 else "the action masks of all lanes"

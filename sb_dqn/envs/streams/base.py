@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.envs.stream_options import StreamOptions
@@ -23,13 +22,28 @@ from sb_dqn.spaces import (
     Actions,
     ActionShape,
     BoxActions,
+    Space,
     actions_of,
     flatten_observation,
     flatten_space,
     leaf_dtype,
     leaf_shape,
 )
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
+from sb_dqn.types import (
+    ActionArray,
+    Array,
+    Blueprint,
+    BoolArray,
+    EnvLike,
+    FloatArray,
+    Info,
+    IntArray,
+    Observation,
+    Rows,
+    Slot,
+    State,
+    any_true,
+)
 
 FIRE = 1
 """Index of FIRE in every ALE action set that has it."""
@@ -50,10 +64,10 @@ class Stream(ABC):
 
     def __init__(
         self,
-        env: Any,
+        env: EnvLike,
         num_envs: int,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         options: StreamOptions,
         frame_channels: int = 1,  # of a single frame `[C, H, W]` where the library stacks frames
     ) -> None:
@@ -177,7 +191,7 @@ class Stream(ABC):
             self._begun = False  # the state of the lanes is unknown until the next begin()
             raise
 
-    def state_dict(self, trust: bool = False) -> dict[str, Any]:
+    def state_dict(self, trust: bool = False) -> State:
         """Returns the state of stream and environment between two steps, from which a run continues exactly.
 
         Args:
@@ -192,7 +206,7 @@ class Stream(ABC):
         own = {"tick": self._tick, "last": self._last.copy(), "lives": self._lives.copy(), "fire": fire}
         return {**own, "env": env_state(self.env, trust)}
 
-    def load_state_dict(self, state: Mapping[str, Any], trust: bool = False) -> None:
+    def load_state_dict(self, state: State, trust: bool = False) -> None:
         """Restores a `state_dict`; the next call is `step`.
 
         Raises:
@@ -212,7 +226,7 @@ class Stream(ABC):
         Raises:
             ConfigurationError: the environment shows neither its lanes nor their factories.
         """
-        vector: Any = getattr(self.env, "unwrapped", self.env)
+        vector: EnvLike = getattr(self.env, "unwrapped", self.env)
         if getattr(vector, "envs", None):  # all lanes in this process
             return vector.envs[0], False
         if getattr(vector, "env_fns", None):  # worker processes of gymnasium or Stable-Baselines3
@@ -243,7 +257,7 @@ class Stream(ABC):
         self._check_finite(obs)
         return obs
 
-    def _check_dtype_kind(self, key: str, array: npt.NDArray[Any], dtype: np.dtype[Any], lane: str = "") -> None:
+    def _check_dtype_kind(self, key: str, array: Array, dtype: np.dtype[Any], lane: str = "") -> None:
         """Raises where the conversion to `dtype` would drop fractions, or the array holds no numbers."""
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
@@ -378,7 +392,7 @@ class Stream(ABC):
         return batch
 
 
-def make_action_check(space: spaces.Space[Any], actions: Actions, num_envs: int) -> ActionCheck | BoxActionCheck:
+def make_action_check(space: Space, actions: Actions, num_envs: int) -> ActionCheck | BoxActionCheck:
     """Returns the check for an action space; `actions` is `actions_of(space)`."""
     if isinstance(actions, BoxActions):
         return BoxActionCheck(actions, num_envs)
@@ -394,7 +408,7 @@ class ActionCheck:
         num_envs: number of lanes B.
     """
 
-    def __init__(self, space: spaces.Space[Any], shape: ActionShape, num_envs: int) -> None:
+    def __init__(self, space: Space, shape: ActionShape, num_envs: int) -> None:
         self._space = space
         self._shape = (num_envs, *shape.shape)
         self._dtype = np.dtype(space.dtype)
@@ -431,10 +445,10 @@ class ActionCheck:
             raise self._out_of_range(checked)
         return checked
 
-    def to_env(self, action: IntArray) -> npt.NDArray[Any]:
+    def to_env(self, action: IntArray) -> Array:
         """Returns actions in the env's numbering; branches as a copy, which the env may keep or change."""
         if self._branched:
-            numbered: npt.NDArray[Any] = action + self._start
+            numbered: Array = action + self._start
             return numbered.astype(self._dtype, copy=False)
         return action + self._start if self._shifted else action
 
@@ -489,12 +503,12 @@ class BoxActionCheck:
             raise self._out_of_range(checked)
         return checked
 
-    def to_env(self, action: ActionArray) -> npt.NDArray[Any]:
+    def to_env(self, action: ActionArray) -> Array:
         """Returns a copy in the env's dtype, which the env may keep or change."""
         if self._space.dtype == FLOAT32:
             return np.array(action)
         # rounding to float32 may have crossed a float64 bound
-        bounded: npt.NDArray[Any] = np.clip(action.astype(self._space.dtype), self._space.low, self._space.high)
+        bounded: Array = np.clip(action.astype(self._space.dtype), self._space.low, self._space.high)
         return bounded
 
     def _out_of_range(self, action: FloatArray) -> SpaceError:
@@ -514,7 +528,7 @@ def read_only(mask: BoolArray) -> BoolArray:
     return mask
 
 
-def is_finite(array: npt.NDArray[Any]) -> bool:
+def is_finite(array: Array) -> bool:
     """Returns True if a float array holds neither NaN nor infinity.
 
     A cheap sum comes first. It is never finite where a number is not; where only the sum overflows, all numbers are checked.
@@ -526,7 +540,7 @@ def is_finite(array: npt.NDArray[Any]) -> bool:
     return math.isfinite(total) or bool(np.isfinite(array).all())
 
 
-def empty_infos(num_envs: int) -> list[dict[str, Any]]:
+def empty_infos(num_envs: int) -> list[Info]:
     """Returns the infos of reset rows: one empty dict per lane."""
     return [{} for _ in range(num_envs)]
 
@@ -541,12 +555,12 @@ def lane_observation(batched: Any, lane: int) -> Any:
     )
 
 
-def final_info(info: dict[str, Any], final: Any, terminated: bool, truncated: bool) -> dict[str, Any]:
+def final_info(info: Info, final: Any, terminated: bool, truncated: bool) -> Info:
     """Returns the info of a final row with the two extra entries of Stable-Baselines3."""
     return {**info, "terminal_observation": final, "TimeLimit.truncated": truncated and not terminated}
 
 
-def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> spaces.Space[Any]:
+def stacked_space(space: Space, frames: int, channels: int = 1) -> Space:
     """Returns the policy's observation space: `[K * C, H, W]` where the library stacks K frames `[C, H, W]`.
 
     Raises:
@@ -564,12 +578,12 @@ def stacked_space(space: spaces.Space[Any], frames: int, channels: int = 1) -> s
     )
 
 
-def shares_environment(env: Any, other: Any) -> bool:
+def shares_environment(env: EnvLike, other: Any) -> bool:
     """Returns True if two environments share an innermost environment; wrappers do not matter."""
     return not _innermost_ids(env).isdisjoint(_innermost_ids(other))
 
 
-def _innermost_ids(env: Any) -> set[int]:
+def _innermost_ids(env: EnvLike) -> set[int]:
     """Returns the ids of the innermost environments: one per lane where a vector env steps them in this process."""
     env = env.env if isinstance(env, Stream) else env
     lanes = getattr(env, "envs", None)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -14,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, Results, SameStepStream, VectorStream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import ActionArray, FloatArray, IntArray, Rows, any_true
+from sb_dqn.types import ActionArray, EnvLike, FloatArray, Info, IntArray, Rows, any_true
 
 FIX = (
     "Make it with episodic_life=False, life_loss_info=False and open it with StreamOptions(terminal_on_life_loss=True), "
@@ -22,13 +20,13 @@ FIX = (
 )
 
 
-def is_ale(env: Any) -> bool:
+def is_ale(env: EnvLike) -> bool:
     """Returns True for ale_py's AtariVectorEnv or a wrapper around one."""
     inner = getattr(env, "unwrapped", env)
     return any(base.__module__ == "ale_py.vector_env" for base in type(inner).__mro__)
 
 
-def ale_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> VectorStream:
+def ale_stream(env: EnvLike, frame_stack: int | None, options: StreamOptions) -> VectorStream:
     """Returns the stream of an AtariVectorEnv.
 
     The rows hold the newest frame of its stack of K grey frames (padded with zeros), which the library stacks again.
@@ -87,7 +85,7 @@ class AleNextStepStream(NextStepStream):
         self._previous_lives = np.zeros(self.num_envs, np.int64)
 
 
-def is_envpool(env: Any) -> bool:
+def is_envpool(env: EnvLike) -> bool:
     """Returns True for an env made by EnvPool."""
     return any(base.__module__.partition(".")[0] == "envpool" for base in type(env).__mro__)
 
@@ -95,7 +93,7 @@ def is_envpool(env: Any) -> bool:
 class EnvPoolStream(NextStepStream):
     """Stream of EnvPool with `env_type="gymnasium"` and synchronous lanes (asynchronous batches are not deterministic)."""
 
-    def __init__(self, env: Any, options: StreamOptions) -> None:
+    def __init__(self, env: EnvLike, options: StreamOptions) -> None:
         if not any(base.__name__ == "GymnasiumEnvPoolMixin" for base in type(env).__mro__):
             raise ConfigurationError(
                 f"an EnvPool env must have the gymnasium interface, got {type(env).__name__}. Make it with envpool.make(..., "
@@ -124,7 +122,7 @@ class EnvPoolStream(NextStepStream):
             )
         return super()._reset(None)
 
-    def _score(self, reward: FloatArray, info: Mapping[str, Any]) -> FloatArray:
+    def _score(self, reward: FloatArray, info: Info) -> FloatArray:
         """Returns the raw reward, which EnvPool puts into the info where it clips the returned one."""
         raw = info.get("reward")
         return reward if raw is None or np.shape(raw) != reward.shape else np.asarray(raw, np.float32)

@@ -13,15 +13,15 @@ from gymnasium import spaces
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream, final_info, lane_observation
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import ActionArray, BoolArray, FloatArray, IntArray, Observation, Rows, Slot, any_true
+from sb_dqn.types import ActionArray, BoolArray, EnvLike, FloatArray, Info, IntArray, Observation, Rows, Slot, any_true
 
 Results = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 """Observations, raw rewards, terminated, truncated and infos of all lanes."""
 
 
-def lane_info(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
+def lane_info(info: Mapping[str, Any], lane: int) -> Info:
     """Returns one lane's part of a batched info; an entry counts only where its mask `_key` (if any) is set."""
-    own: dict[str, Any] = {}
+    own: Info = {}
     for key, value in info.items():
         if (key.startswith("_") and key[1:] in info) or key in ("final_obs", "final_info"):
             continue
@@ -38,7 +38,7 @@ def lane_info(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
 class VectorStream(Stream):
     """Base class of the streams of both autoreset modes."""
 
-    def __init__(self, env: Any, options: StreamOptions, newest_frame: bool = False) -> None:
+    def __init__(self, env: EnvLike, options: StreamOptions, newest_frame: bool = False) -> None:
         space = env.single_observation_space
         if newest_frame:
             space = spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)
@@ -87,11 +87,11 @@ class VectorStream(Stream):
     def _frames(self, raw: Any) -> Any:
         return raw[:, -1:] if self._newest_frame else raw
 
-    def _score(self, reward: FloatArray, info: Mapping[str, Any]) -> FloatArray:
+    def _score(self, reward: FloatArray, info: Info) -> FloatArray:
         """Returns the raw reward."""
         return reward
 
-    def _lives_of(self, info: Mapping[str, Any], resets: BoolArray) -> IntArray:
+    def _lives_of(self, info: Info, resets: BoolArray) -> IntArray:
         """Returns the lives per lane; without an info entry the previous ones, and 0 (unknown) after a reset."""
         if "lives" not in info:
             if self._tick == 1:
@@ -124,9 +124,9 @@ class NextStepStream(VectorStream):
         return Rows(action, (slot,), stepped, steps, partial(self._infos, raw, info, stepped, terminated, truncated))
 
     def _infos(
-        self, raw: Any, info: dict[str, Any], stepped: BoolArray, terminated: BoolArray, truncated: BoolArray
+        self, raw: Any, info: Info, stepped: BoolArray, terminated: BoolArray, truncated: BoolArray
     ) -> list[dict[str, Any]]:
-        infos: list[dict[str, Any]] = []
+        infos: list[Info] = []
         for lane in range(self.num_envs):
             own = lane_info(info, lane) if stepped[lane] else {}
             if terminated[lane] or truncated[lane]:
@@ -167,7 +167,7 @@ class SameStepStream(VectorStream):
         make_infos = partial(self._infos, info, finals, terminated, truncated)
         return Rows(action, slots, self._all, self.num_envs, make_infos)
 
-    def _finals(self, info: dict[str, Any], ended: BoolArray) -> list[Any]:
+    def _finals(self, info: Info, ended: BoolArray) -> list[Any]:
         """Returns the final observations as a list, one entry per lane."""
         if "final_obs" not in info:
             lane = self.first_lane + int(np.flatnonzero(ended)[0])
@@ -182,9 +182,9 @@ class SameStepStream(VectorStream):
         return [lane_observation(frames, lane) if ended[lane] else None for lane in range(self.num_envs)]
 
     def _infos(
-        self, info: dict[str, Any], finals: list[Any] | None, terminated: BoolArray, truncated: BoolArray
+        self, info: Info, finals: list[Any] | None, terminated: BoolArray, truncated: BoolArray
     ) -> list[dict[str, Any]]:
-        infos: list[dict[str, Any]] = []
+        infos: list[Info] = []
         for lane in range(self.num_envs):
             if finals is not None and (terminated[lane] or truncated[lane]):
                 own = lane_info(info.get("final_info", {}), lane)

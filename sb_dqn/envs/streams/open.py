@@ -24,6 +24,7 @@ from sb_dqn.envs.streams.sync_vector import SyncVectorStream
 from sb_dqn.envs.streams.training_env import env_itself
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import EnvLike
 
 __all__ = ["Stream", "StreamOptions", "open_stream", "opened_here"]
 
@@ -34,7 +35,7 @@ ALLOWED = (
 
 
 def open_stream(
-    env: Any,
+    env: EnvLike,
     *,
     num_envs: int | None = None,
     seed: int | None = None,
@@ -71,7 +72,7 @@ def open_stream(
     return _seeded(_make_stream(env, frame_stack, options), num_envs, seed)
 
 
-def opened_here(env: Any) -> bool:
+def opened_here(env: EnvLike) -> bool:
     """Returns True if `open_stream` creates the environment, so that the caller must close the stream."""
     return isinstance(env, (str, list, tuple)) or callable(env)
 
@@ -99,7 +100,7 @@ def _seeded(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
     return stream
 
 
-def _vectorized(env: Any, num_envs: int) -> Any:
+def _vectorized(env: EnvLike, num_envs: int) -> Any:
     """Returns the env itself if it has lanes, else `Lanes` of it."""
     if is_sb3(env):
         check_wrapped(env)
@@ -121,7 +122,7 @@ def _vectorized(env: Any, num_envs: int) -> Any:
     raise ConfigurationError(f"env must be {ALLOWED}, got {type(env).__name__}. {fix}.")
 
 
-def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> Stream:
+def _make_stream(env: EnvLike, frame_stack: int | None, options: StreamOptions) -> Stream:
     if is_ale(env):
         return ale_stream(env, frame_stack, options)
     if is_sb3(env):
@@ -138,7 +139,7 @@ def _make_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> S
     return SameStepStream(env, options) if mode is AutoresetMode.SAME_STEP else NextStepStream(env, options)
 
 
-def _autoreset_mode(env: Any) -> AutoresetMode:
+def _autoreset_mode(env: EnvLike) -> AutoresetMode:
     """Returns the autoreset mode in the env's metadata.
 
     Raises:

@@ -7,15 +7,22 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from gymnasium import spaces
 
 from sb_dqn.checks import check_int
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream, empty_infos, make_action_check
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
-from sb_dqn.spaces import Actions, ActionShape, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import ActionArray, FloatArray, Observation, Rows, Slot
+from sb_dqn.spaces import (
+    Actions,
+    ActionShape,
+    Space,
+    actions_of,
+    flatten_observation,
+    flatten_space,
+    leaf_dtype,
+    leaf_shape,
+)
+from sb_dqn.types import ActionArray, Array, FloatArray, Observation, Rows, Slot, State
 
 
 class Recording(NamedTuple):
@@ -53,8 +60,8 @@ class RecordedEpisodes:
     def __init__(
         self,
         episodes: Iterable[Any],
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         num_envs: int = 1,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs, 1)
@@ -91,7 +98,7 @@ class RecordedEpisodes:
             self._order = self._rng.permutation(len(self.episodes)).tolist()
         self.playing[lane], self.at[lane] = self._order.pop(0), 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the positions in the dataset, without the dataset."""
         return {
             "lengths": [len(episode.action) for episode in self.episodes],
@@ -101,7 +108,7 @@ class RecordedEpisodes:
             "rng": self._rng.bit_generator.state,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores a `state_dict`.
 
         Raises:
@@ -167,7 +174,7 @@ class RecordedStream(Stream):
 
 
 def _read(
-    number: int, episode: Any, leaves: Mapping[str, tuple[Any, Any]], action_space: spaces.Space[Any], actions: Actions
+    number: int, episode: Any, leaves: Mapping[str, tuple[Any, Any]], action_space: Space, actions: Actions
 ) -> Recording:
     """Checks an episode and returns it in the dtypes of rows.
 
@@ -213,9 +220,7 @@ def _observations(number: int, found: Observation, leaves: Mapping[str, tuple[An
     return obs
 
 
-def _actions(
-    number: int, array: npt.NDArray[Any], space: spaces.Space[Any], actions: Actions, length: int
-) -> ActionArray:
+def _actions(number: int, array: Array, space: Space, actions: Actions, length: int) -> ActionArray:
     offset = actions.start if isinstance(actions, ActionShape) else 0
     try:
         return make_action_check(space, actions, length).check(array - offset)

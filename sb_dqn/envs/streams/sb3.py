@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
@@ -19,18 +18,18 @@ from sb_dqn.envs.vector.worker_processes import watch_pipes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.sb3_names import ALREADY_STACKED, WRAPPERS
 from sb_dqn.spaces import flatten_space, is_bytes, leaf_shape
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, IntArray, Rows, any_true
+from sb_dqn.types import ActionArray, Array, Blueprint, BoolArray, EnvLike, Info, IntArray, Rows, any_true
 
 ADAPTERS = ("SB3VecEnvWrapper",)
 """Wrappers that make a `VecEnv` of a gymnasium `VectorEnv`, as that of SuperSuit's `base_class="stable_baselines3"`."""
 
 
-def is_sb3(env: Any) -> bool:
+def is_sb3(env: EnvLike) -> bool:
     """Returns True for a Stable-Baselines3 `VecEnv`, or any class with a base of that name."""
     return any(base.__name__ == "VecEnv" for base in type(env).__mro__)
 
 
-def check_wrapped(env: Any) -> None:
+def check_wrapped(env: EnvLike) -> None:
     """Raises on wrappers of Stable-Baselines3 around a gymnasium `VectorEnv`, whose results they cannot read.
 
     Raises:
@@ -51,7 +50,7 @@ def check_wrapped(env: Any) -> None:
     )
 
 
-def sb3_stream(env: Any, frame_stack: int | None, options: StreamOptions) -> SB3Stream:
+def sb3_stream(env: EnvLike, frame_stack: int | None, options: StreamOptions) -> SB3Stream:
     """Returns the stream of a `VecEnv`.
 
     The rows of a `VecFrameStack` of images hold its newest frame, which the library stacks again.
@@ -75,7 +74,7 @@ class SB3Stream(Stream):
     Final observations are in `infos[i]["terminal_observation"]`, infos of resets in `reset_infos`.
     """
 
-    def __init__(self, env: Any, options: StreamOptions, frames: StackedFrames | None = None) -> None:
+    def __init__(self, env: EnvLike, options: StreamOptions, frames: StackedFrames | None = None) -> None:
         space = env.observation_space if frames is None else frames.space
         channels = 1 if frames is None else leaf_shape(space)[0]
         super().__init__(env, env.num_envs, space, env.action_space, options, channels)
@@ -120,7 +119,7 @@ class SB3Stream(Stream):
     def _newest(self, raw: Any) -> Any:
         return raw if self._frames is None or raw is None else self._frames.newest(raw)
 
-    def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[dict[str, Any]]) -> list[Any]:
+    def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[Info]) -> list[Any]:
         """Returns the final observations per lane; zeros for a termination without one, which needs no value.
 
         Raises:
@@ -143,7 +142,7 @@ class SB3Stream(Stream):
             )
         return finals
 
-    def _with_lives(self, terminated: BoolArray, ended: BoolArray, infos: Sequence[dict[str, Any]]) -> BoolArray:
+    def _with_lives(self, terminated: BoolArray, ended: BoolArray, infos: Sequence[Info]) -> BoolArray:
         """Returns `terminated`, with lost lives if so configured, and stores the lives of the open rows."""
         if self._tick == 1 and not any("lives" in info for info in infos):
             raise self._no_lives()
@@ -158,12 +157,12 @@ class SB3Stream(Stream):
         """Returns the lives of the open rows: after a reset those of `reset_infos`, or 0 (unknown) without an entry."""
         return np.where(resets, [info.get("lives", 0) for info in self._reset_infos()], lives)
 
-    def _reset_infos(self) -> Sequence[dict[str, Any]]:
+    def _reset_infos(self) -> Sequence[Info]:
         """Returns the infos of each lane's latest reset, or empty ones if the env keeps none."""
         return getattr(self.env, "reset_infos", None) or empty_infos(self.num_envs)
 
 
-def _copied(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _copied(infos: Sequence[Info]) -> list[Info]:
     return [dict(info) for info in infos]
 
 
@@ -178,13 +177,13 @@ class StackedFrames:
     channels_last: bool
     """True for observations `[H, W, K * C]`, False for `[K * C, H, W]`."""
 
-    def newest(self, stack: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def newest(self, stack: Array) -> Array:
         """Returns the newest frame `[..., C, H, W]` of observations."""
         depth = leaf_shape(self.space)[0]
         return np.moveaxis(stack[..., -depth:], -1, -3) if self.channels_last else stack[..., -depth:, :, :]
 
 
-def stacked_frames(env: Any) -> StackedFrames | None:
+def stacked_frames(env: EnvLike) -> StackedFrames | None:
     """Returns the layout of a `VecFrameStack` of uint8 images, in a `VecTransposeImage` or not; else None."""
     transposed = _is(env, "VecTransposeImage") and not env.skip
     stacker = env.venv if _is(env, "VecTransposeImage") else env
@@ -197,7 +196,7 @@ def stacked_frames(env: Any) -> StackedFrames | None:
     return StackedFrames(spaces.Box(0, 255, shape, np.uint8), stack.n_stack, not (stack.channels_first or transposed))
 
 
-def repeated_frames(env: Any) -> int:
+def repeated_frames(env: EnvLike) -> int:
     """Returns K if a `VecFrameStack` among the wrappers repeats each image in K observations, else 1."""
     for wrapper in wrappers_of(env):
         if _is(wrapper, "VecFrameStack"):
@@ -206,16 +205,16 @@ def repeated_frames(env: Any) -> int:
     return 1
 
 
-def has_stacks_of(env: Any, made: Blueprint) -> bool:
+def has_stacks_of(env: EnvLike, made: Blueprint) -> bool:
     """Returns True if `made` stores the whole stacks of this `VecFrameStack`, as models in older files do."""
     return made.frame_stack == 1 and stacked_frames(env) is not None and env.observation_space == made.observation_space
 
 
-def _is(env: Any, name: str) -> bool:
+def _is(env: EnvLike, name: str) -> bool:
     return type(env).__name__ == name and type(env).__module__.startswith("stable_baselines3.")
 
 
-def wrappers_of(env: Any) -> Iterator[Any]:
+def wrappers_of(env: EnvLike) -> Iterator[Any]:
     """Yields the wrappers around a `VecEnv`, from the outermost in."""
     while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # getattr would search inner wrappers too
         yield env

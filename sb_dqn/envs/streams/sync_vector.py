@@ -13,7 +13,7 @@ from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info, lane_observ
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.spaces import flatten_observation
-from sb_dqn.types import ActionArray, IntArray, Observation, Rows, Slot
+from sb_dqn.types import ActionArray, Info, IntArray, Observation, Rows, Slot
 
 
 class SyncVectorStream(Stream):
@@ -122,8 +122,8 @@ class SyncVectorStream(Stream):
             [info.get("lives", lives) for info, lives in zip(results.infos, previous, strict=True)], np.int64
         )
 
-    def _infos(self, results: LaneSteps) -> list[dict[str, Any]]:
-        infos: list[dict[str, Any]] = []
+    def _infos(self, results: LaneSteps) -> list[Info]:
+        infos: list[Info] = []
         for observation, terminated, truncated, info, reset in zip(
             results.observations, results.terminated, results.truncated, results.infos, results.resets, strict=True
         ):

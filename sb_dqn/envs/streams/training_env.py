@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium import spaces
-
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.envs.vector.lane_indices import Indices, lane_numbers
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.spaces import Space
+from sb_dqn.types import EnvLike
 
 
 class TrainingEnv:
@@ -22,7 +22,7 @@ class TrainingEnv:
         env: a gymnasium `VectorEnv`, or EnvPool's.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: EnvLike) -> None:
         object.__setattr__(self, "_env", env)
 
     def __getattr__(self, name: str) -> Any:
@@ -35,15 +35,15 @@ class TrainingEnv:
         return f"TrainingEnv({self._env!r})"
 
     @property
-    def observation_space(self) -> spaces.Space[Any]:
+    def observation_space(self) -> Space:
         """Observation space of one lane."""
-        space: spaces.Space[Any] = getattr(self._env, "single_observation_space", self._env.observation_space)
+        space: Space = getattr(self._env, "single_observation_space", self._env.observation_space)
         return space
 
     @property
-    def action_space(self) -> spaces.Space[Any]:
+    def action_space(self) -> Space:
         """Action space of one lane."""
-        space: spaces.Space[Any] = getattr(self._env, "single_action_space", self._env.action_space)
+        space: Space = getattr(self._env, "single_action_space", self._env.action_space)
         return space
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
@@ -80,11 +80,11 @@ class TrainingEnv:
         return [envs[lane] for lane in lane_numbers(indices, self.num_envs)]
 
 
-def as_training_env(env: Any) -> Any:
+def as_training_env(env: EnvLike) -> Any:
     """Returns a `VecEnv` of Stable-Baselines3 unchanged, and a `TrainingEnv` of any other environment."""
     return env if is_sb3(env) else TrainingEnv(env)
 
 
-def env_itself(env: Any) -> Any:
+def env_itself(env: EnvLike) -> Any:
     """Returns the environment of a `TrainingEnv`, and any other environment unchanged."""
     return env._env if isinstance(env, TrainingEnv) else env

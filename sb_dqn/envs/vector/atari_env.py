@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sb_dqn.envs.monitor import ResultsWriter
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault, SpaceError
-from sb_dqn.types import BoolArray, IntArray, any_true
+from sb_dqn.types import Array, BoolArray, EnvLike, Info, IntArray, Kwargs, ResetResult, State, VectorStep, any_true
 
 
 class LaneMonitor:
@@ -40,7 +40,7 @@ class LaneMonitor:
         self._lengths[:] = 0
         self._resets = np.zeros_like(self._resets)
 
-    def add_step(self, reward: npt.NDArray[Any], ended: BoolArray) -> None:
+    def add_step(self, reward: Array, ended: BoolArray) -> None:
         """Counts one step and writes the episodes that ended with it."""
         self._returns += reward
         self._lengths += ~self._resets
@@ -54,11 +54,11 @@ class LaneMonitor:
             )
             self._returns[lane] = self._lengths[lane] = 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the state of the episodes under way."""
         return {"returns": self._returns.copy(), "lengths": self._lengths.copy(), "resets": self._resets.copy()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores the episodes under way."""
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
@@ -83,7 +83,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        env: Any,
+        env: EnvLike,
         stream_options: StreamOptions,
         actions: list[str],
         seed: int | None = None,
@@ -114,7 +114,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             [str(Path(folder) / str(start_index + lane)) for lane in range(self.num_envs)], env_id
         )
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
         """Resets the lanes; an int seeds lane b with seed + b, an array holds one seed per lane."""
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if self._sent:
@@ -125,7 +125,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         if self._games is not None:
             self._obs, info = self._games.begin(seed)
             return self._obs, info
-        result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options)
+        result: ResetResult = self.env.reset(seed=seed, options=options)
         return result
 
     def send(self, actions: npt.NDArray[np.integer[Any]]) -> None:
@@ -155,7 +155,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self.env.send(checked)
         self._sent = True
 
-    def recv(self) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def recv(self) -> VectorStep:
         """Waits for the results of `send` and returns them.
 
         Raises:
@@ -171,12 +171,12 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             self._monitor.add_step(reward, terminated | truncated)
         return obs, reward.astype(np.float32), terminated, truncated, info
 
-    def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def step(self, actions: Any) -> VectorStep:
         """Calls `send`, then `recv`."""
         self.send(actions)
         return self.recv()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the games under way, as seeds and actions.
 
         Raises:
@@ -189,7 +189,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         recorder = None if self._monitor is None else self._monitor.state_dict()
         return {"games": self._games.state_dict(self._obs), "recorder": recorder}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Plays the saved games again up to their saved step.
 
         Raises:
@@ -227,7 +227,7 @@ class SeededGames:
         num_envs: number of lanes B.
     """
 
-    def __init__(self, env: Any, num_envs: int) -> None:
+    def __init__(self, env: EnvLike, num_envs: int) -> None:
         self.env = env
         self.num_envs = num_envs
         self.rng: np.random.Generator | None = None
@@ -235,13 +235,13 @@ class SeededGames:
         self.actions: list[list[int]] = [[] for _ in range(num_envs)]
         self.ended: BoolArray = np.zeros(num_envs, np.bool_)
 
-    def begin(self, seed: Any) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: Any) -> ResetResult:
         """Resets every lane with a seed drawn from `seed` (an int or one per lane); None continues the generator."""
         if seed is not None or self.rng is None:
             entropy = None if seed is None else [int(one) for one in np.atleast_1d(seed)]
             self.rng = np.random.default_rng(entropy)
         self._start_games(np.ones(self.num_envs, np.bool_))
-        result: tuple[Any, dict[str, Any]] = self.env.reset(seed=self.seeds.copy())
+        result: ResetResult = self.env.reset(seed=self.seeds.copy())
         return result
 
     def add_actions(self, actions: IntArray) -> None:
@@ -250,7 +250,7 @@ class SeededGames:
             if not self.ended[lane]:
                 self.actions[lane].append(action)
 
-    def reseed_ended(self, obs: Any, info: dict[str, Any], ended: BoolArray) -> tuple[Any, dict[str, Any]]:
+    def reseed_ended(self, obs: Any, info: Info, ended: BoolArray) -> ResetResult:
         """Returns the results after starting seeded games in the lanes that the emulators reset without a seed.
 
         Args:
@@ -272,7 +272,7 @@ class SeededGames:
             self.actions[lane] = []
         self.ended = np.where(lanes, False, self.ended)
 
-    def state_dict(self, obs: npt.NDArray[Any]) -> dict[str, Any]:
+    def state_dict(self, obs: Array) -> State:
         """Returns seeds and actions, with the last observations, which verify that they are played again."""
         assert self.rng is not None
         return {
@@ -284,7 +284,7 @@ class SeededGames:
             "obs": np.array(obs),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Plays the games again in all lanes at once: shorter games start later, so that all end together.
 
         Raises:

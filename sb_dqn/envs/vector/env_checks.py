@@ -6,6 +6,7 @@ from math import ldexp
 from typing import Any
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import EnvLike
 
 REQUIRED = ("unwrapped", "reset", "step", "observation_space", "action_space")
 NO_INFO = "info must be a dict, got None"
@@ -30,7 +31,7 @@ class EnvApiError(TypeError):
     """A result of an environment that breaks gymnasium's interface."""
 
 
-def check_env(env: Any, lane: int) -> None:
+def check_env(env: EnvLike, lane: int) -> None:
     """Raises on objects that are no environment or have no spaces.
 
     Raises:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from sb_dqn.errors import CheckpointError
+from sb_dqn.types import EnvLike, State
 
 Env = gymnasium.Env[Any, Any]
 
@@ -48,12 +49,12 @@ class NoEnvState(RuntimeError):
     """The state of an environment is not available; the message names the part and the reason."""
 
 
-def has_state_dict(env: Any) -> bool:
+def has_state_dict(env: EnvLike) -> bool:
     """Returns True if the class itself (not an env inside it) has `state_dict()` and `load_state_dict(state)`."""
     return all(callable(getattr(type(env), name, None)) for name in ("state_dict", "load_state_dict"))
 
 
-def layers_state(env: Env) -> list[dict[str, Any]]:
+def layers_state(env: Env) -> list[State]:
     """Returns the states of one environment's wrappers, from the outermost in, and of the environment itself.
 
     Raises:
@@ -62,7 +63,7 @@ def layers_state(env: Env) -> list[dict[str, Any]]:
     return [{"class": _class_name(layer), "state": _layer_state(layer)} for layer in _layers(env)]
 
 
-def load_layers_state(env: Env, states: list[dict[str, Any]]) -> None:
+def load_layers_state(env: Env, states: list[State]) -> None:
     """Restores the states of an environment with the same layers.
 
     Raises:
@@ -78,7 +79,7 @@ def load_layers_state(env: Env, states: list[dict[str, Any]]) -> None:
         _restore(layer, state["state"])
 
 
-def env_state(env: Any, trust: bool) -> dict[str, Any]:
+def env_state(env: EnvLike, trust: bool) -> State:
     """Returns the state of an environment of any kind, or with `trust` a pickle where no state is available.
 
     Raises:
@@ -98,7 +99,7 @@ def env_state(env: Any, trust: bool) -> dict[str, Any]:
         return {"kind": "pickle", "state": np.frombuffer(raw, np.uint8)}
 
 
-def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
+def restored_env(env: EnvLike, state: State, trust: bool) -> Any:
     """Restores a state from `env_state`; returns the same environment, or the unpickled one.
 
     Raises:
@@ -115,7 +116,7 @@ def restored_env(env: Any, state: Mapping[str, Any], trust: bool) -> Any:
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 
 
-def _layers(env: Any) -> Iterator[Any]:
+def _layers(env: EnvLike) -> Iterator[Any]:
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
@@ -127,7 +128,7 @@ def _class_name(layer: Any) -> str:
     return STORED_NAMES.get(name, name)
 
 
-def _layer_state(layer: Any) -> dict[str, Any]:
+def _layer_state(layer: Any) -> State:
     name = _class_name(layer)
     if has_state_dict(layer):
         state = {"own": layer.state_dict()}
@@ -142,7 +143,7 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     return state
 
 
-def _restore(layer: Any, state: Mapping[str, Any]) -> None:
+def _restore(layer: Any, state: State) -> None:
     if "own" in state:
         layer.load_state_dict(state["own"])
     attributes = {

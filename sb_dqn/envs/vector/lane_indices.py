@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Info, ResetResult, VectorStep
 
 Indices = int | Iterable[int] | None
 """Lane numbers; None selects all lanes."""
@@ -57,7 +57,7 @@ class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         self.metadata = {**getattr(first, "metadata", {}), "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.render_mode = getattr(first, "render_mode", None)
 
-    def _batched(self, observations: Sequence[Any], infos: Sequence[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+    def _batched(self, observations: Sequence[Any], infos: Sequence[Info]) -> ResetResult:
         """Returns what `reset` returns."""
         empty: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
         batched: dict[str, Any] = {}
@@ -66,9 +66,7 @@ class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
                 batched = self._add_info(batched, info, lane)
         return concatenate(self.single_observation_space, observations, empty), batched
 
-    def _batched_step(
-        self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
-    ) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def _batched_step(self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> VectorStep:
         """Returns what `step` returns."""
         batch, info = self._batched(observations, infos)
         return batch, np.array(rewards, np.float64), np.array(terminated, bool), np.array(truncated, bool), info

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy.typing as npt
-
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.vector.lane_indices import ListedLanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
+from sb_dqn.types import EnvLike, Kwargs, ResetResult, VectorStep
 
 
 class PettingZooLanes(ListedLanes):
@@ -30,7 +29,7 @@ class PettingZooLanes(ListedLanes):
         SpaceError: the spaces of two agents differ.
     """
 
-    def __init__(self, env: Any, *, on_early_end: str = "raise") -> None:
+    def __init__(self, env: EnvLike, *, on_early_end: str = "raise") -> None:
         self.on_early_end = check_choice("on_early_end", on_early_end, ("raise", "truncate"))
         factories: Sequence[Callable[[], Any]] = env if isinstance(env, (list, tuple)) else [lambda: env]
         self.parallel_envs = [make() for make in factories]
@@ -69,7 +68,7 @@ class PettingZooLanes(ListedLanes):
                 )
         return first[0], first[1]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> ResetResult:
         """Resets every environment; environment c gets `seed + c`."""
         self._ended = [False] * len(self.parallel_envs)
         begun = [
@@ -78,7 +77,7 @@ class PettingZooLanes(ListedLanes):
         ]
         return self._batched(*zip(*chain.from_iterable(begun), strict=True))
 
-    def _begin(self, env: Any, seed: int | None = None, options: dict[str, Any] | None = None) -> list[tuple[Any, Any]]:
+    def _begin(self, env: EnvLike, seed: int | None = None, options: Kwargs | None = None) -> list[tuple[Any, Any]]:
         """Returns observation and info of each agent at the start of an episode."""
         observations, infos = env.reset(seed=seed, options=options)
         for agent in self.agents:
@@ -89,7 +88,7 @@ class PettingZooLanes(ListedLanes):
                 )
         return [(observations[agent], infos.get(agent, {})) for agent in self.agents]
 
-    def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def step(self, actions: Any) -> VectorStep:
         """Steps every environment, or resets it if its episode ended in the previous step.
 
         Raises:
@@ -151,7 +150,7 @@ class PettingZooLanes(ListedLanes):
             env.close()
 
 
-def _check_parallel(env: Any) -> None:
+def _check_parallel(env: EnvLike) -> None:
     """Checks that an object is a parallel environment.
 
     Raises:

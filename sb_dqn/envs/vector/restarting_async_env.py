@@ -14,6 +14,7 @@ from sb_dqn.envs.vector.lane_indices import WorkerLanes
 from sb_dqn.envs.vector.sync_env import PATIENCE, Env
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import Info, ResetResult
 
 
 def worker_lanes(
@@ -84,12 +85,12 @@ class RestartingAsyncEnv(VectorWrapper):
         """Number of times that all workers were restarted."""
         self._observations: Any = None
         self._actions: Any = None
-        self._first_results: tuple[Any, dict[str, Any]] | None = None
+        self._first_results: ResetResult | None = None
         self._steps = 0
         self._failed_step = 0
         self._failures_in_a_row = 0
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **kwargs: Any) -> ResetResult:
         """Resets every lane."""
         self._first_results = None
         self._observations, info = self.env.reset(**kwargs)
@@ -123,7 +124,7 @@ class RestartingAsyncEnv(VectorWrapper):
         self._observations = results[0]
         return results
 
-    def _results(self, truncated: bool, info: dict[str, Any]) -> Any:
+    def _results(self, truncated: bool, info: Info) -> Any:
         terminated = np.zeros(self.num_envs, np.bool_)
         return self._observations, np.zeros(self.num_envs), terminated, np.full(self.num_envs, truncated), info
 

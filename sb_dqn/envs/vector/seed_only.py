@@ -7,17 +7,19 @@ from typing import Any
 
 import gymnasium
 
+from sb_dqn.types import Kwargs, ResetResult
+
 Env = gymnasium.Env[Any, Any]
 
 
 class SeedOnly(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that passes `options` to `reset` only if they are not None; gymnasium's own wrappers always pass them."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> ResetResult:
         return self.env.reset(seed=seed, **options_argument(options))
 
 
-def options_argument(options: dict[str, Any] | None) -> dict[str, Any]:
+def options_argument(options: Kwargs | None) -> Kwargs:
     """Returns the keyword arguments that pass `options` to `reset`; empty for None."""
     return {} if options is None else {"options": options}
 

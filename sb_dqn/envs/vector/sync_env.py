@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.stream_options import StreamOptions, options_of
@@ -28,7 +27,7 @@ from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
 from sb_dqn.envs.vector.lane_indices import ListedLanes
 from sb_dqn.envs.vector.seed_only import options_argument
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.types import ActionArray
+from sb_dqn.types import ActionArray, Info, Kwargs, ResetResult, State, VectorStep
 
 Env = gymnasium.Env[Any, Any]
 
@@ -43,7 +42,7 @@ class LaneSteps(NamedTuple):
     rewards: list[float]
     terminated: list[bool]
     truncated: list[bool]
-    infos: list[dict[str, Any]]
+    infos: list[Info]
     resets: list[bool]
 
 
@@ -107,7 +106,7 @@ class Lanes(ListedLanes):
                         f"the {kind} space of lane {lane} must be that of lane 0, {first}, got {own}. Make all lanes alike."
                     )
 
-    def begin(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> LaneSteps:
+    def begin(self, seed: int | Sequence[int | None] | None = None, options: Kwargs | None = None) -> LaneSteps:
         """Resets every lane and returns the results; an int seeds lane b with seed + b.
 
         Raises:
@@ -209,12 +208,12 @@ class Lanes(ListedLanes):
         text = f"the environment in lane {self.first_lane + lane} {what}{with_fix(str(error))}"
         return EnvironmentFault(text, crashed=crashed)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
         """Resets every lane with gymnasium's interface; an int seeds lane b with seed + b."""
         results = self.begin(seed, options)
         return self._batched(results.observations, results.infos)
 
-    def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+    def step(self, actions: Any) -> VectorStep:
         """Steps every lane with gymnasium's interface, in NEXT_STEP autoreset.
 
         Raises:
@@ -232,7 +231,7 @@ class Lanes(ListedLanes):
         results = self.advance(actions)
         return self._batched_step(*results[:5])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the state of every lane.
 
         Raises:
@@ -244,7 +243,7 @@ class Lanes(ListedLanes):
             "steps": self._steps,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restores the state of every lane.
 
         Raises:

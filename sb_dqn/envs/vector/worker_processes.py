@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from sb_dqn.envs.vector.env_checks import FIX
 from sb_dqn.errors import EnvironmentFault
+from sb_dqn.types import EnvLike
 
 RAISED = 1
 """Exit code of a process that an exception ended."""
@@ -37,7 +38,7 @@ class WorkerFailures(NamedTuple):
     """Traceback of the first worker that ended by an exception, where it is known."""
 
 
-def worker_failures(env: Any, action: Any, error: Exception) -> WorkerFailures | None:
+def worker_failures(env: EnvLike, action: Any, error: Exception) -> WorkerFailures | None:
     """Returns the dead or hung workers that caused an error; None if the environment itself raised it.
 
     Args:
@@ -55,7 +56,7 @@ def worker_failures(env: Any, action: Any, error: Exception) -> WorkerFailures |
     return ended_workers(env, lambda lane: f"while {_last_call(action, lane)}")
 
 
-def ended_workers(env: Any, when: Callable[[int], str]) -> WorkerFailures | None:
+def ended_workers(env: EnvLike, when: Callable[[int], str]) -> WorkerFailures | None:
     """Returns the workers that died, with exception, exit code or signal; None if all are alive.
 
     Args:
@@ -88,7 +89,7 @@ def ended_workers(env: Any, when: Callable[[int], str]) -> WorkerFailures | None
     return WorkerFailures(text, RESTART)
 
 
-def raising_lanes(env: Any) -> list[int]:
+def raising_lanes(env: EnvLike) -> list[int]:
     """Returns the lanes of gymnasium's AsyncVectorEnv whose environment raised: their pipes are gone."""
     pipes = getattr(getattr(env, "unwrapped", env), "parent_pipes", ())
     return [lane for lane, pipe in enumerate(pipes) if pipe is None]
@@ -147,7 +148,7 @@ def end_workers(env: Any) -> None:
         reports.clear()
 
 
-def _workers(env: Any) -> Sequence[Any]:
+def _workers(env: EnvLike) -> Sequence[Any]:
     workers: Sequence[Any] = getattr(getattr(env, "unwrapped", env), "processes", None) or ()
     return workers
 
@@ -215,7 +216,7 @@ class WorkerReports:
         self._paths += [factory.path for factory in factories]
         return factories
 
-    def attach(self, env: Any) -> None:
+    def attach(self, env: EnvLike) -> None:
         """Makes `reports_of` find this object by the vector environment."""
         with contextlib.suppress(AttributeError):  # a class of the user with slots
             env.worker_reports = self
@@ -240,7 +241,7 @@ def _remove(paths: Iterable[str]) -> None:
             os.remove(path)
 
 
-def reports_of(env: Any) -> WorkerReports | None:
+def reports_of(env: EnvLike) -> WorkerReports | None:
     """Returns the reports of the workers of a vector environment, wrapped or not; None if it was made without."""
     for owner in (env, getattr(env, "unwrapped", None)):
         found = getattr(owner, "worker_reports", None)

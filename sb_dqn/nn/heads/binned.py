@@ -191,7 +191,7 @@ class BinnedHead(LayerHead):
                 parameter.zero_()
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: object = None
     ) -> BinnedValue:
         return BinnedValue(self.outputs(x, noise), self.readout, self.allowed(mask))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,7 @@ class CategoricalHead(LayerHead):
         self.register_buffer("density", density, persistent=False)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: object = None
     ) -> CategoricalValue:
         return CategoricalValue(self.outputs(x, noise), self.support, self.allowed(mask), self.density)
 

@@ -1,13 +1,13 @@
 """Distributions over actions, as pure tensor operations with random numbers as arguments.
 
-All have `sample(drawn)`, `mode()`, `log_prob(sample)` and `entropy(sample)`; some ignore the sample of `entropy`.
+All of them have the methods of `ActionDistribution`; some ignore the sample of `entropy`.
 Log-probabilities and entropies `[N]` are sums over the components of an action.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,15 @@ from torch.nn import functional
 
 LOG_2 = math.log(2.0)
 LOG_2_PI = math.log(2.0 * math.pi)
+
+
+class ActionDistribution(Protocol):
+    """Interface of the distributions."""
+
+    def sample(self, drawn: Tensor) -> Tensor: ...
+    def mode(self) -> Tensor: ...
+    def log_prob(self, sample: Tensor) -> Tensor: ...
+    def entropy(self, sample: Tensor) -> Tensor: ...
 
 
 class Categorical(NamedTuple):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.nn.heads.distributions import Categorical, DiagonalGaussian, SquashedGaussian, masked, to_bounds
+from sb_dqn.nn.heads.distributions import (
+    ActionDistribution,
+    Categorical,
+    DiagonalGaussian,
+    SquashedGaussian,
+    masked,
+    to_bounds,
+)
 from sb_dqn.spaces import ActionShape, BoxActions
 from sb_dqn.types import FloatArray
 
@@ -33,7 +39,7 @@ class ActionHead(nn.Module, ABC):
         self.extras = extras
 
     @abstractmethod
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         """Returns the distribution for features `[N, H]`."""
 
     @abstractmethod
@@ -139,7 +145,7 @@ class GaussianHead(BoxHead):
         super().__init__(in_features, actions, 1)
         self.log_std = nn.Parameter(torch.full((self.width,), log_std_init))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         return DiagonalGaussian(self.outputs(x.float()), self.log_std)
 
     def log_facts(self) -> dict[str, float]:
@@ -155,7 +161,7 @@ class SquashedHead(GaussianHead):
     Args: those of `GaussianHead`; the standard deviation is that before tanh.
     """
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         return SquashedGaussian(self.outputs(x.float()), self.log_std)
 
     def to_action(self, sample: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class QuantileHead(LayerHead):
         self.register_buffer("taus", midpoints(n_quantiles), persistent=False)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: object = None
     ) -> QuantileValue:
         return QuantileValue(self.outputs(x, noise), self.taus, None, self.allowed(mask))
 
@@ -241,7 +241,7 @@ class Distortion:
         return taus**exponent if self.eta >= 0.0 else 1.0 - (1.0 - taus) ** exponent
 
 
-def parse_risk(risk: Any) -> Distortion | None:
+def parse_risk(risk: object) -> Distortion | None:
     """Parses `risk="cvar 0.25"` or `risk="power -2"`; None stays None.
 
     Raises:

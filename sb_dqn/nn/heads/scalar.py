@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +120,7 @@ class ScalarHead(LayerHead):
     """Head for one value per action, Z = 1."""
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: Any = None
+        self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: object = None
     ) -> ScalarValue:
         q = self.outputs(x, noise).squeeze(-1)
         allowed = self.allowed(mask)

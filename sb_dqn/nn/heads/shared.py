@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +19,23 @@ class SharedOutputs(Outputs):
     Each pass reads the heads that `Noise.heads` names; without it the last one.
 
     Args:
-        linear, width: of `Outputs`, see there.
         depth: Z of one head.
         iterations: K.
-        kwargs: of `Outputs`.
+        linear, width, branches, branched, dueling: see `Outputs`.
     """
 
-    def __init__(self, linear: MakeLinear, width: int, depth: int, *, iterations: int, **kwargs: Any) -> None:
-        super().__init__(linear, width, (1 + iterations) * depth, **kwargs)
+    def __init__(
+        self,
+        linear: MakeLinear,
+        width: int,
+        depth: int,
+        *,
+        iterations: int,
+        branches: tuple[int, ...],
+        branched: bool = False,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__(linear, width, (1 + iterations) * depth, branches, branched, dueling)
         self.by_head = (1 + iterations, depth)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:

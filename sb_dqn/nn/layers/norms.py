@@ -255,7 +255,7 @@ class ImageLayerNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def check_layer_norm(value: Any) -> LayerNorm:
+def check_layer_norm(value: object) -> LayerNorm:
     """Returns `value` if it is False, True or "channels".
 
     Raises:

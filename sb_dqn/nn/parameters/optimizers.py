@@ -12,6 +12,7 @@ from torch import nn
 from sb_dqn.checks import check_float
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.nn.parameters.flat import flat_views
+from sb_dqn.types import Kwargs, State
 
 ELEMENTWISE = (
     "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "RMSpropTFLike", "SGD", "Adagrad", "Adadelta", "ASGD",
@@ -108,7 +109,7 @@ def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> Map
     if not is_of_one(saved):
         return saved
     whole = sum(each.numel() for each in like)
-    states: list[dict[str, Any]] = [{} for _ in like]
+    states: list[State] = [{} for _ in like]
     for state in saved["state"].values():
         for name, value in state.items():
             flat = torch.is_tensor(value) and value.ndim == 1 and len(value) == whole
@@ -145,7 +146,7 @@ def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
                 )
 
 
-def checked_optimizer(optimizer_class: Any) -> str:
+def checked_optimizer(optimizer_class: object) -> str:
     """Returns the name of an optimizer class that steps along one gradient.
 
     Raises:
@@ -177,7 +178,7 @@ def are_matrices(network: nn.Module) -> list[bool]:
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer],
     masters: list[nn.Parameter],
-    kwargs: dict[str, Any],
+    kwargs: Kwargs,
     decayed: Sequence[bool] | None = None,
 ) -> torch.optim.Optimizer:
     """Returns an optimizer with a learning rate of 0, to be set before its first step.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.checks import check_bool, check_int
@@ -16,7 +15,7 @@ from sb_dqn.nn.layers.convolution import SMALL_PIXELS, StridedConv2d, WindowedCo
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor
-from sb_dqn.spaces import is_image
+from sb_dqn.spaces import Space, is_image
 
 
 class ImageExtractor(BaseFeaturesExtractor, ABC):
@@ -35,7 +34,7 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         layers: Sequence[nn.Module],
         shape: Shape,
         features_dim: int | None,
@@ -58,7 +57,7 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         return self.linear(self.cnn(observation))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 
 
-def image_shape(observation_space: spaces.Space[Any], name: str, normalized: bool) -> Shape:
+def image_shape(observation_space: Space, name: str, normalized: bool) -> Shape:
     """Returns (C, H, W) of an image.
 
     Raises:
@@ -74,7 +73,7 @@ def image_shape(observation_space: spaces.Space[Any], name: str, normalized: boo
     return depth, height, width
 
 
-def check_numbers(name: str, numbers: Any, low: int = 1) -> list[int]:
+def check_numbers(name: str, numbers: object, low: int = 1) -> list[int]:
     """Returns a list of integers from `low`.
 
     Raises:
@@ -85,7 +84,7 @@ def check_numbers(name: str, numbers: Any, low: int = 1) -> list[int]:
     return [check_int(f"{name} entry", number, low) for number in numbers]
 
 
-def check_rows(**options: Any) -> list[tuple[int, ...]]:
+def check_rows(**options: object) -> list[tuple[int, ...]]:
     """Returns one row per convolution from options with one number per convolution; only `paddings` may be 0.
 
     Raises:
@@ -182,7 +181,7 @@ class NatureCNN(ImageExtractor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         features_dim: int | None = HIDDEN,
         channels: Sequence[int] = (32, 64, 64),
         kernels: Sequence[int] = (8, 4, 3),
@@ -217,7 +216,7 @@ class MinAtarCNN(ImageExtractor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         features_dim: int | None = HIDDEN,
         channels: Sequence[int] = (16,),
         kernels: Sequence[int] = (3,),

@@ -23,6 +23,7 @@ from sb_dqn.spaces import (
     is_image,
     leaf_shape,
 )
+from sb_dqn.types import Kwargs, Settings
 
 Space = spaces.Space[Any]
 
@@ -66,9 +67,9 @@ class FlattenExtractor(BaseFeaturesExtractor):
 
 
 def make_extractor(
-    extractor_class: Any,
+    extractor_class: object,
     space: Space,
-    kwargs: dict[str, Any],
+    kwargs: Kwargs,
     names: tuple[str, str] = ("features_extractor_class", "features_extractor_kwargs"),
 ) -> BaseFeaturesExtractor:
     """Returns a features extractor from a built-in or user-defined class.
@@ -122,7 +123,7 @@ class Features(nn.Module):
         self,
         observation_space: Space,
         extractor_class: type[BaseFeaturesExtractor],
-        extractor_kwargs: Mapping[str, Any],
+        extractor_kwargs: Settings,
         normalize_images: bool,
         channels: Channels,
     ) -> None:

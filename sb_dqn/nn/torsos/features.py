@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -22,19 +19,20 @@ from sb_dqn.nn.torsos.feature_extractor import (
 from sb_dqn.nn.torsos.hadamax import HadamaxCNN
 from sb_dqn.nn.torsos.impala import ImpalaCNN
 from sb_dqn.nn.torsos.residual_mlp import MultiSkipMLP, SimBa
-from sb_dqn.spaces import Channels, is_image
+from sb_dqn.spaces import Channels, Space, is_image
+from sb_dqn.types import Settings
 
 NATURE_PIXELS = 36
 """Smallest height and width for the Nature CNN, in pixels."""
 
 
-def default_cnn(space: spaces.Space[Any]) -> type[NatureCNN] | type[MinAtarCNN]:
+def default_cnn(space: Space) -> type[NatureCNN] | type[MinAtarCNN]:
     """Returns NatureCNN for an image `[C, H, W]` that is large enough for it, else MinAtarCNN."""
     return NatureCNN if min((space.shape or (0,))[-2:]) >= NATURE_PIXELS else MinAtarCNN
 
 
 def default_extractor(
-    observation_space: spaces.Space[Any], channels: Channels = None, normalized: bool = False
+    observation_space: Space, channels: Channels = None, normalized: bool = False
 ) -> type[BaseFeaturesExtractor]:
     """Returns a CNN by the size of an image, CombinedExtractor for a Dict, FlattenExtractor for anything else."""
     if isinstance(observation_space, spaces.Dict):
@@ -63,7 +61,7 @@ class CombinedExtractor(BaseFeaturesExtractor):
         cnn_output_dim: int = 256,
         normalized_image: bool = False,
         cnn_class: type[BaseFeaturesExtractor] | str | None = None,
-        cnn_kwargs: Mapping[str, Any] | None = None,
+        cnn_kwargs: Settings | None = None,
     ) -> None:
         if isinstance(cnn_class, str):
             check_choice("features_extractor_kwargs['cnn_class']", cnn_class, CNNS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, check_layer_norm, image_norm
 from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_rows, image_shape
+from sb_dqn.spaces import Space
 
 
 class HadamaxBlock(nn.Module):
@@ -79,7 +78,7 @@ class HadamaxCNN(ImageExtractor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         features_dim: int | None = HIDDEN,
         channels: Sequence[int] = (32, 64, 64),
         kernels: Sequence[int] = (8, 4, 3),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,6 +11,7 @@ from sb_dqn.checks import check_bool, check_choice, check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, SpectralConv2d, check_layer_norm, image_norm
 from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_numbers, image_shape
+from sb_dqn.spaces import Space
 
 
 class ResidualBlock(nn.Module):
@@ -63,7 +62,7 @@ class ImpalaCNN(ImageExtractor):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
+        observation_space: Space,
         features_dim: int | None = HIDDEN,
         width: int = 1,
         widths: Sequence[int] = (16, 32, 32),

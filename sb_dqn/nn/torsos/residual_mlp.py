@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -16,7 +15,7 @@ from sb_dqn.checks import check_int
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.torsos.feature_extractor import BaseFeaturesExtractor, FlattenExtractor
-from sb_dqn.spaces import is_image
+from sb_dqn.spaces import Space, is_image
 
 EXPANSION = 4
 """Width of the hidden layer of a SimBa block, as a multiple of the features."""
@@ -35,7 +34,7 @@ class VectorExtractor(BaseFeaturesExtractor, ABC):
         ConfigurationError: a Dict has an image, or `features_dim` is out of range.
     """
 
-    def __init__(self, observation_space: spaces.Space[Any], features_dim: int) -> None:
+    def __init__(self, observation_space: Space, features_dim: int) -> None:
         super().__init__(observation_space, check_int("features_dim", features_dim, 1))
         leaves = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"obs": observation_space}
         images = [key for key, leaf in leaves.items() if is_image(leaf)]
@@ -98,7 +97,7 @@ class SimBa(VectorExtractor):
         ConfigurationError: a Dict has an image, or a number is out of range.
     """
 
-    def __init__(self, observation_space: spaces.Space[Any], features_dim: int = 512, n_blocks: int = 2) -> None:
+    def __init__(self, observation_space: Space, features_dim: int = 512, n_blocks: int = 2) -> None:
         super().__init__(observation_space, features_dim)
         self.stem = Linear(self.in_features, self.features_dim)
         nn.init.orthogonal_(self.stem.weight)
@@ -147,7 +146,7 @@ class MultiSkipMLP(VectorExtractor):
         ConfigurationError: a Dict has an image, or a number is out of range.
     """
 
-    def __init__(self, observation_space: spaces.Space[Any], features_dim: int = 512, n_blocks: int = 3) -> None:
+    def __init__(self, observation_space: Space, features_dim: int = 512, n_blocks: int = 3) -> None:
         super().__init__(observation_space, features_dim)
         self.stem = _normalized_linear(self.in_features, self.features_dim)
         count = check_int("n_blocks", n_blocks, 1)
