@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsFloat, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +34,14 @@ State = dict[str, Any]
 EnvLike: TypeAlias = Any
 """Environment of any supported kind: a gymnasium `Env` or `VectorEnv`, a `VecEnv` of Stable-Baselines3, an environment of EnvPool or
 PettingZoo, an id, or a function that makes one. They have no common base class."""
+Env: TypeAlias = "gymnasium.Env[Any, Any]"
+"""Environment with the interface of gymnasium, of one lane."""
 Info = dict[str, Any]
 """Info dict of an environment."""
 ResetResult = tuple[Any, Info]
 """Result of `reset` of an environment: observation and info."""
+StepResult = tuple[Any, SupportsFloat, bool, bool, Info]
+"""Result of `step` of an environment: observation, reward, terminated, truncated and info."""
 VectorStep = tuple[Any, Array, Array, Array, Info]
 """Result of `step` of a vector environment: observations, rewards `[B]`, terminated `[B]`, truncated `[B]` and info."""
 Settings = Mapping[str, Any]

@@ -68,7 +68,7 @@ for command in (
     commands.add_command(command)
 
 
-def format_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> str:
+def format_warning(message: Warning | str, category: type[Warning], *_: Any, **__: object) -> str:
     """Formats a warning as one line, without the source line that raised it."""
     return printable(f"{category.__name__}: {message}\n")
 

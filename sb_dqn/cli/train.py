@@ -168,7 +168,7 @@ def _resume_from_train(
     options: Any,
     timesteps: int | None,
     device: str | None,
-    **plan_options: Any,
+    **plan_options: object,
 ) -> None:
     """Runs `train ... --resume RUN`; rejects settings that contradict those of the run."""
     from sb_dqn.runs.run import find_run

@@ -74,7 +74,7 @@ def make_atari_env(
     env_kwargs: Settings | None = None,
     exact_resume: bool = False,
     clip_reward: bool | None = None,
-    **unknown: Any,
+    **unknown: object,
 ) -> AtariLanes | Lanes:
     """Makes Atari lanes with single frames `[1, 84, 84]`, which replay buffer and actor stack.
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import register
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Kwargs
+from sb_dqn.types import Info, Kwargs
 
 BIT_FLIP = "sb_dqn/BitFlip-v0"
 Bits = npt.NDArray[np.float32]
@@ -39,9 +39,7 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
         self.state = self.goal = np.zeros(bits, np.float32)
         self.steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: Kwargs | None = None
-    ) -> tuple[dict[str, Bits], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> tuple[dict[str, Bits], Info]:
         super().reset(seed=seed)
         self.steps = 0
         self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits)).astype(np.float32)
@@ -49,7 +47,7 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
             self.goal = self.np_random.integers(0, 2, self.bits).astype(np.float32)
         return self._observe(), {}
 
-    def step(self, action: int) -> tuple[dict[str, Bits], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[dict[str, Bits], float, bool, bool, Info]:
         self.steps += 1
         self.state = self.state.copy()
         self.state[action] = 1 - self.state[action]
@@ -58,7 +56,7 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
         info = {"is_success": reached} if reached or out_of_time else {}
         return self._observe(), reward, reached, out_of_time and not reached, info
 
-    def compute_reward(self, achieved_goal: Bits, desired_goal: Bits, info: Any) -> Any:
+    def compute_reward(self, achieved_goal: Bits, desired_goal: Bits, info: object) -> Any:
         """Returns 0 where all bits are equal, else -1, for one pair of rows or `[n, bits]` of them."""
         return (achieved_goal == desired_goal).all(-1).astype(np.float32) - 1
 

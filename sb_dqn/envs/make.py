@@ -20,12 +20,12 @@ from sb_dqn.envs.vector.env_checks import check_env
 from sb_dqn.envs.vector.lane_indices import SyncLanes
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
-from sb_dqn.envs.vector.sync_env import Env, Lanes
+from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.envs.vector.worker_processes import WorkerReports, WorkerTraceback
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, nearest
-from sb_dqn.types import EnvLike, Kwargs, Settings
+from sb_dqn.types import Env, EnvLike, Kwargs, Settings
 
-BACKENDS: Mapping[str, Callable[..., Any]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
+BACKENDS: Mapping[str, Callable[..., EnvLike]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
 
 
 def _keywords(function: Callable[..., Any]) -> list[str]:
@@ -121,11 +121,11 @@ def make_vec_env(
     monitor_dir: str | Path | None = None,
     wrapper_class: Callable[..., Env] | None = None,
     env_kwargs: Settings | None = None,
-    vec_env_cls: str | Callable[..., Any] | None = None,
+    vec_env_cls: str | Callable[..., EnvLike] | None = None,
     vec_env_kwargs: Settings | None = None,
     monitor_kwargs: Settings | None = None,
     wrapper_kwargs: Settings | None = None,
-) -> Any:
+) -> EnvLike:
     """Makes a vector env of `n_envs` equal lanes.
 
     Args:
@@ -183,7 +183,7 @@ def make_vec_env(
     return _seeded(env, seed)
 
 
-def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs: Settings) -> Any:
+def _made(make: Callable[..., EnvLike], env_fns: Sequence[Callable[[], Env]], kwargs: Settings) -> EnvLike:
     """Returns a vector env of the lanes; exceptions that end its worker processes, if it has some, are kept for its errors."""
     if make in (Lanes, SyncLanes, SyncVectorEnv):
         return make(env_fns, **kwargs)
@@ -202,7 +202,7 @@ def _made(make: Callable[..., Any], env_fns: Sequence[Callable[[], Env]], kwargs
     return env
 
 
-def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]:
+def _backend(vec_env_cls: str | Callable[..., EnvLike] | None) -> Callable[..., EnvLike]:
     if vec_env_cls is None:
         return Lanes
     if callable(vec_env_cls):
@@ -216,7 +216,7 @@ def _backend(vec_env_cls: str | Callable[..., Any] | None) -> Callable[..., Any]
     return BACKENDS[vec_env_cls]
 
 
-def _seeded(env: EnvLike, seed: int | None) -> Any:
+def _seeded(env: EnvLike, seed: int | None) -> EnvLike:
     """Returns the env with the seed of its first reset; resets it now if it cannot store a seed."""
     if seed is None:
         return env
@@ -230,8 +230,8 @@ def _seeded(env: EnvLike, seed: int | None) -> Any:
 
 
 def _vectorized(
-    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: Kwargs, lane_wrapper: Any
-) -> Any:
+    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: Kwargs, lane_wrapper: object
+) -> EnvLike:
     if not isinstance(env_id, str) or lane_wrapper is not None:
         raise ConfigurationError(
             f"env_id must be an id, and wrapper_class and monitor_dir None, with vec_env_cls='vector', which has no single lanes to "

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import register
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Info, Kwargs
+from sb_dqn.types import Env, Info, Kwargs
 
 NAMESPACE = "sb_dqn/"
 AHEAD, UP, DOWN = range(3)
@@ -47,15 +47,13 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
         self.place = self.steps = 0
         self.sign = UP
 
-    def reset(
-        self, *, seed: int | None = None, options: Kwargs | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> tuple[npt.NDArray[np.float32], Info]:
         super().reset(seed=seed)
         self.place = self.steps = 0
         self.sign = int(self.np_random.integers(UP, DOWN + 1))
         return self._observe(), {}
 
-    def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, Info]:
         self.steps += 1
         out_of_time = self.steps >= 4 * (self.corridor + 1)
         if self.place == self.corridor:
@@ -86,7 +84,7 @@ class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
         observed: indices of the entries in an observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], observed: tuple[int, ...] = (0, 2)) -> None:
+    def __init__(self, env: Env, observed: tuple[int, ...] = (0, 2)) -> None:
         super().__init__(env)
         space: Any = env.observation_space
         self.observed = list(observed)
@@ -96,7 +94,7 @@ class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
         return observation[self.observed]
 
 
-def make_cartpole_without_velocities(**kwargs: Any) -> gymnasium.Env[Any, Any]:
+def make_cartpole_without_velocities(**kwargs: Any) -> Env:
     """Makes CartPole that observes the position of the cart and the angle of the pole."""
     from gymnasium.envs.classic_control import CartPoleEnv
 

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Kwargs, ResetResult
+from sb_dqn.types import Env, Kwargs, ResetResult
 
 NAMESPACE = "MinAtar/"
 RENDER_FPS = 15
@@ -55,7 +55,7 @@ class MinAtarGame(gymnasium.Wrapper[Any, Any, Any, Any]):
     starts with the no-op (0) as last action, like the first. Seeds may have the full range of gymnasium's.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: Env) -> None:
         super().__init__(env)
         env.unwrapped.metadata = {**env.metadata, "render_fps": RENDER_FPS}
 

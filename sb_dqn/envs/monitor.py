@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sb_dqn.checks import check_names
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Info, ResetResult, State
+from sb_dqn.types import Env, Info, ResetResult, State, StepResult
 
 EXTENSION = "monitor.csv"
 
@@ -129,7 +129,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(
         self,
-        env: gymnasium.Env[Any, Any],
+        env: Env,
         filename: str | None = None,
         allow_early_resets: bool = True,
         reset_keywords: Sequence[str] = (),
@@ -180,7 +180,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._reset_info[key] = kwargs[key]
         return self.env.reset(**kwargs)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepResult:
         """Takes one step.
 
         Raises:

@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import register
 
+from sb_dqn.types import Env
+
 SCALED_REWARDS = "sb_dqn/ScaledRewards-v0"
 
 
@@ -18,7 +20,7 @@ class ScaledRewards(gymnasium.RewardWrapper[Any, Any]):
         factor: factor of the rewards, > 0.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], factor: float) -> None:
+    def __init__(self, env: Env, factor: float) -> None:
         super().__init__(env)
         self.factor = factor
 
@@ -26,7 +28,7 @@ class ScaledRewards(gymnasium.RewardWrapper[Any, Any]):
         return float(reward) * self.factor
 
 
-def make_scaled_rewards(env_id: str, factor: float, **kwargs: Any) -> Any:
+def make_scaled_rewards(env_id: str, factor: float, **kwargs: Any) -> Env:
     """Makes the environment `env_id` with its other keywords, whose rewards are multiplied by `factor`."""
     return ScaledRewards(gymnasium.make(env_id, **kwargs), factor)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from sb_dqn.files import atomic_write
 from sb_dqn.plotting.curve import Points, read_curve
 from sb_dqn.plotting.series import Series, learning_curve
 from sb_dqn.types import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Figure
 
 Against = Literal["steps", "time"]
 Row = tuple[float, tuple[float, float] | None]
@@ -137,7 +141,7 @@ def styled(style: Style) -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Figure:
     """Creates an empty figure; width and height in inches.
 
     Raises:
@@ -152,7 +156,7 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def new_axes(style: Style, height: float, title: str) -> tuple[Any, Any]:
+def new_axes(style: Style, height: float, title: str) -> tuple[Figure, Axes]:
     """Returns a figure and its axes, with the title unless the style has none."""
     figure = new_figure(style.width, height)
     axes = figure.add_subplot()
@@ -171,7 +175,7 @@ def check_picture_path(picture: Path) -> None:
     check_output_path(picture, "picture", [f".{ending}" for ending in endings])
 
 
-def save_figure(figure: Any, picture: Path) -> None:
+def save_figure(figure: Figure, picture: Path) -> None:
     """Writes a figure to a file atomically, in the format of its ending.
 
     Raises:
@@ -213,7 +217,7 @@ def draw_series(axes: Any, series: Iterable[Series], steps: bool = False) -> Non
             axes.plot(each.x, each.y, "o", color=color, ms=size, mew=0, alpha=alpha, clip_on=False, label=label)
 
 
-def draw_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool = False) -> None:
+def draw_curves(figure: Figure, axes: Axes, series: Sequence[Series], percent: bool = False) -> None:
     """Draws curves on axes, over env steps or with `percent` over the share of the training, and labels each line at its end."""
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
@@ -225,7 +229,7 @@ def draw_curves(figure: Any, axes: Any, series: Sequence[Series], percent: bool 
         _label_ends(figure, axes, lines)
 
 
-def draw_profiles(style: Style, series: Sequence[Series], xlabel: str, title: str) -> Any:
+def draw_profiles(style: Style, series: Sequence[Series], xlabel: str, title: str) -> Figure:
     """Draws the fraction of runs above each threshold as stairs, for each label; all lines have the same thresholds."""
     figure, axes = new_axes(style, style.height, title)
     draw_series(axes, series, steps=True)
@@ -238,7 +242,7 @@ def draw_profiles(style: Style, series: Sequence[Series], xlabel: str, title: st
     return figure
 
 
-def _put_legend_above(figure: Any, count: int) -> None:
+def _put_legend_above(figure: Figure, count: int) -> None:
     """Puts a legend of `count` entries above the axes, in as many columns as fit; the figure grows with its rows."""
     from matplotlib import rcParams
 
@@ -264,7 +268,7 @@ def _last_shown(thresholds: Points, fractions: Points) -> float:
 
 def draw_estimates(
     style: Style, rows: Mapping[str, Row], numbers: Sequence[int], xlabel: str, title: str, chance: float | None = None
-) -> Any:
+) -> Figure:
     """Draws a row with a point, its interval and its number for each label.
 
     Args:
@@ -284,7 +288,7 @@ def draw_estimates(
     return figure
 
 
-def draw_rows(axes: Any, rows: Mapping[str, Row], numbers: Sequence[int], digits: str = "") -> None:
+def draw_rows(axes: Axes, rows: Mapping[str, Row], numbers: Sequence[int], digits: str = "") -> None:
     """Draws the rows of `draw_estimates` on axes; `digits` is the format of their numbers, by default that of `number_text`."""
     for height, (number, (value, interval)) in enumerate(zip(numbers, rows.values(), strict=True)):
         color = color_of(number)
@@ -304,7 +308,7 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _label_ends(figure: Any, axes: Any, lines: Sequence[Series]) -> None:
+def _label_ends(figure: Figure, axes: Axes, lines: Sequence[Series]) -> None:
     """Writes the label of each line to the right of the axes at the height of its value, moved apart where labels would overlap."""
     from matplotlib import rcParams
 

@@ -22,7 +22,7 @@ from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.errors import ConfigurationError, explained, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
-from sb_dqn.types import Kwargs, ResetResult, Settings
+from sb_dqn.types import Env, Kwargs, ResetResult, Settings, StepResult
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""
@@ -124,7 +124,7 @@ def join_videos(clips: Sequence[Path], path: Path) -> None:
 class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that sends the rendered frame to `screen` after each reset and step."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], screen: Screen) -> None:
+    def __init__(self, env: Env, screen: Screen) -> None:
         super().__init__(env)
         self._screen = screen
 
@@ -133,7 +133,7 @@ class RenderFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._show()
         return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> StepResult:
         result = self.env.step(action)
         self._show()
         return result
@@ -159,7 +159,7 @@ class RenderAtari(AtariLanes):
         self._color_lane = color_lane
         self._screen = screen
 
-    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
+    def reset(self, *, seed: object = None, options: Kwargs | None = None) -> ResetResult:
         self._screen.show(self._color_lane.reset(seed=seed, options=options)[0][0, 0])
         return super().reset(seed=seed, options=options)
 
@@ -171,7 +171,7 @@ class RenderAtari(AtariLanes):
         self._screen.show(self._color_lane.recv()[0][0, 0])
         return super().recv()
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self._color_lane.close()
         super().close_extras(**kwargs)
 

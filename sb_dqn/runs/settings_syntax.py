@@ -58,7 +58,7 @@ def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict
     return settings
 
 
-def _merge_repeated(name: str, first: Any, second: Any, option: str, within: str = "") -> Any:
+def _merge_repeated(name: str, first: object, second: object, option: str, within: str = "") -> Any:
     """Merges two dicts for `policy_kwargs`, or for one of `MERGED` within it; raises for any other repeated name."""
     mergeable = option == "--set" and name in (MERGED if within else ("policy_kwargs",))
     if not mergeable or not isinstance(first, Mapping) or not isinstance(second, Mapping):

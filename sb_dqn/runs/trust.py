@@ -30,7 +30,7 @@ def foreign_modules(folder: Path, config: Mapping[str, Any], env_id: str | None 
     return sorted(set(named))
 
 
-def _modules(value: Any) -> Iterator[str]:
+def _modules(value: object) -> Iterator[str]:
     """Yields the modules of ids of the form "module:Name-v0" in plain data."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]

@@ -157,7 +157,7 @@ class NormalizedInputs:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def predict(self, observation: Any, **inputs: Any) -> Any:
+    def predict(self, observation: object, **inputs: object) -> Any:
         statistics = self.model.get_vec_normalize_env()
         return self.model.predict(
             observation if statistics is None else statistics.normalize_obs(observation), **inputs
@@ -185,7 +185,7 @@ def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed:
     return cls(preset.policy, env, seed=seed, device="cpu", **settings), test
 
 
-def _with_objects(value: Any) -> Any:
+def _with_objects(value: object) -> Any:
     """Returns a setting with the class or function that its text names."""
     import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from sb_dqn.runs.statistics import (
     probability_of_improvement,
 )
 
+if TYPE_CHECKING:
+    from sb_dqn.plotting.picture import Figure
+
 
 @dataclass(frozen=True)
 class Request:
@@ -39,7 +42,7 @@ class Request:
     """Label that the others are compared with; None: the first one."""
 
 
-def draw(runs: Sequence[Run], request: Request) -> tuple[Any, list[str], list[str]]:
+def draw(runs: Sequence[Run], request: Request) -> tuple[Figure, list[str], list[str]]:
     """Draws an aggregate plot of runs; matplotlib's settings must be those of the style.
 
     Returns:
@@ -66,7 +69,7 @@ def draw(runs: Sequence[Run], request: Request) -> tuple[Any, list[str], list[st
     return figure, lines, [*notes, *_length_notes(grid, request.kind)]
 
 
-def _curves(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+def _curves(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     """Draws the interquartile mean of the evaluations over env steps, or over the share of the training."""
     normalization = _normalization(grid, request)
     budgets = [max(run.budget for run in grid.runs_on(task)) for task in range(len(grid.env_ids))]
@@ -101,7 +104,7 @@ def _interpolate(
     return positions, scores.reshape(len(tasks), -1, len(positions)).transpose(1, 0, 2)
 
 
-def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+def _iqm(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     """Draws the interquartile mean of the final scores."""
     normalization = _normalization(grid, request)
     estimates = {label: aggregate_iqm(_final_scores(grid, label, normalization)) for label in grid.labels}
@@ -110,7 +113,7 @@ def _iqm(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     return figure, [f"{label}: IQM {_text(estimate)}" for label, estimate in estimates.items()]
 
 
-def _profile(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+def _profile(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     """Draws the fraction of runs whose final score is above each threshold."""
     normalization = _normalization(grid, request)
     scores = {label: _final_scores(grid, label, normalization) for label in grid.labels}
@@ -125,7 +128,7 @@ def _profile(grid: Grid, request: Request) -> tuple[Any, list[str]]:
     return figure, [f"{label}: median {number_text(float(np.median(values)))}" for label, values in scores.items()]
 
 
-def _improvement(grid: Grid, request: Request) -> tuple[Any, list[str]]:
+def _improvement(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     """Draws the probability that a run scores higher than one of the baseline."""
     if len(grid.labels) < 2:
         raise ConfigurationError(
@@ -158,7 +161,7 @@ def _series(bands: Mapping[str, tuple[Points, Band]]) -> list[Series]:
     ]
 
 
-KINDS: Mapping[str, Callable[[Grid, Request], tuple[Any, list[str]]]] = {
+KINDS: Mapping[str, Callable[[Grid, Request], tuple[Figure, list[str]]]] = {
     "curves": _curves,
     "iqm": _iqm,
     "profile": _profile,

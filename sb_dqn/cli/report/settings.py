@@ -39,7 +39,7 @@ class Setting:
     default: str = ""
 
 
-def origin_of(name: str, value: Any, preset: Settings, defaults: Settings) -> str:
+def origin_of(name: str, value: object, preset: Settings, defaults: Settings) -> str:
     """Returns the origin of a value: "default", "preset" or "user"."""
     expected = preset.get(name, defaults.get(name, ABSENT))
     if expected is ABSENT and name not in RUN_KEYS:
@@ -95,7 +95,7 @@ def settings_table(groups: Sequence[Score]) -> tuple[list[Setting], list[Setting
     return special, ordinary
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Returns a value as in a command line: YAML in one line; empty for `ABSENT`."""
     return "" if value is ABSENT else yaml_line(value)
 

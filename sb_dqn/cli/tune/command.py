@@ -6,13 +6,17 @@ import secrets
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sb_dqn.cli.options import folder_option, number_option, path_option, settings_option
 from sb_dqn.cli.tune.folder import BEST, STUDY, StudySetup, check_study, read_study, write_study
 from sb_dqn.cli.tune.storage import MASK, VARIABLE, masked, storage_errors
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
 
 TRIALS = 50
 """Default number of trials."""
@@ -212,7 +216,7 @@ def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | N
         f"searching {', '.join(setup.space)}{repeats}\nwriting to {out}; Ctrl-C stops, and the same command continues"
     )
 
-    def on_done(trial: Any) -> None:
+    def on_done(trial: FrozenTrial) -> None:
         write_trials(out, study)
         best = best_settings(study)
         if best is not None:
@@ -248,7 +252,7 @@ def _describe(trial: Any, best: Any) -> str:
     )
 
 
-def _report(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
+def _report(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> None:
     """Writes the files of a finished study and prints the best settings."""
     from sb_dqn.cli.tune.study import (
         ERROR,

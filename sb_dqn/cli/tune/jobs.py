@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,10 @@ from sb_dqn.cli.tune.study import (
 from sb_dqn.cli.tune.training import Outcome, run_trial
 from sb_dqn.runs.jobs import LOG, Failure, Job, run_jobs
 
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
+
 ASK = ".ask.lock"
 """File that is locked while a process begins a trial."""
 WORKER = "worker"
@@ -35,19 +39,19 @@ PAUSE = 1.0
 """Seconds between two looks at the storage."""
 
 
-def report(trial: Any, step: int, mean: float) -> bool:
+def report(trial: optuna.Trial, step: int, mean: float) -> bool:
     """Stores the mean return of an evaluation; returns True if the trial is to be pruned, which repeats never are."""
     trial.report(mean, step)
     return REPEATS not in trial.user_attrs and bool(trial.should_prune())
 
 
 def work(
-    study: Any,
+    study: optuna.Study,
     setup: StudySetup,
     out: Path,
     n_trials: int,
     device: str | None,
-    on_done: Callable[[Any], None] = lambda trial: None,
+    on_done: Callable[[FrozenTrial], None] = lambda trial: None,
     worker: str = "",
 ) -> None:
     """Trains one trial after the other, those of the search and then the repeats, until none is missing.
@@ -83,7 +87,7 @@ def work(
 class Worker(Job):
     """Process that trains trials of a study."""
 
-    study: Any
+    study: optuna.Study
     out: Path
     storage: str | None
 
@@ -109,12 +113,12 @@ class Worker(Job):
 
 
 def run_workers(
-    study: Any,
+    study: optuna.Study,
     setup: StudySetup,
     out: Path,
     n_trials: int,
     device: str | None,
-    on_done: Callable[[Any], None],
+    on_done: Callable[[FrozenTrial], None],
     jobs: int,
 ) -> None:
     """Runs `work` in `jobs` processes. If one ends before its trial, the trial has failed, and the process starts again."""
@@ -150,7 +154,7 @@ def run_workers(
         )
 
 
-def _tell(study: Any, trial: Any, outcome: Outcome) -> Any:
+def _tell(study: optuna.Study, trial: optuna.Trial, outcome: Outcome) -> Any:
     """Stores the end of a trial; returns the stored trial."""
     state = import_optuna().trial.TrialState
     if outcome.error is not None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets.literals import load_yaml_file, plain
 from sb_dqn.types import Kwargs, Settings
+
+if TYPE_CHECKING:
+    import optuna
 
 DEFAULTS = Path(__file__).with_name("spaces.yaml")
 RANGE = {"low", "high", "log"}
@@ -83,7 +86,7 @@ def _flatten(content: Settings, path: str, outer: str = "") -> Space:
     return space
 
 
-def _is_range(entry: Any) -> bool:
+def _is_range(entry: object) -> bool:
     if not isinstance(entry, Mapping) or not {"low", "high"} <= entry.keys() <= RANGE:
         return False
     low, high, log = entry["low"], entry["high"], entry.get("log", False)
@@ -100,7 +103,7 @@ def without_fixed(space: Space, settings: Settings) -> Space:
     return {name: entry for name, entry in space.items() if name not in fixed and name.partition(".")[0] not in fixed}
 
 
-def sample(trial: Any, space: Space) -> dict[str, Any]:
+def sample(trial: optuna.Trial, space: Space) -> dict[str, Any]:
     """Samples every setting with a trial of Optuna; returns constructor keywords."""
     settings: Kwargs = {}
     for name, entry in space.items():
@@ -134,18 +137,18 @@ def start_of(space: Space, *sources: Settings) -> dict[str, Any]:
     return start
 
 
-def _label(choice: Any) -> Any:
+def _label(choice: object) -> Any:
     """Returns a choice as a value that every storage of Optuna keeps: a list or a dict as text."""
     return choice if isinstance(choice, str | int | float | None) else json.dumps(choice)
 
 
-def _look_up(source: Any, path: Iterable[str]) -> Any:
+def _look_up(source: object, path: Iterable[str]) -> Any:
     for part in path:
         source = source.get(part) if isinstance(source, Mapping) else None
     return source
 
 
-def schedule_parts(value: Any) -> tuple[str, Any]:
+def schedule_parts(value: object) -> tuple[str, Any]:
     """Splits a schedule such as "linear 1e-3" into "linear" and 0.001; any other value into "" and itself."""
     if isinstance(value, str) and len(words := value.split()) == 2 and isinstance(plain(words[1]), float):
         return words[0], plain(words[1])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from sb_dqn.cli.tune.spaces import start_of
 from sb_dqn.cli.tune.storage import make_storage, masked, reason_of
 from sb_dqn.errors import ConfigurationError, import_extra
 from sb_dqn.files import csv_text, write_text, write_yaml
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
 
 ERROR = "error"
 """User attribute with the error of a failed trial; an interrupted trial has none."""
@@ -103,24 +107,24 @@ def _pruner(optuna: Any, setup: StudySetup) -> Any:
     return optuna.pruners.NopPruner()
 
 
-def ended_trials(study: Any) -> list[Any]:
+def ended_trials(study: optuna.Study) -> list[Any]:
     """Returns the trials that were completed, pruned, or failed by an error; not the interrupted ones."""
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     return [trial for trial in ended if trial.state.name != "FAIL" or ERROR in trial.user_attrs]
 
 
-def finished_trials(study: Any) -> list[Any]:
+def finished_trials(study: optuna.Study) -> list[Any]:
     """Returns the ended trials of the search, without those that repeat earlier ones."""
     return [trial for trial in ended_trials(study) if REPEATS not in trial.user_attrs]
 
 
-def running_trials(study: Any, out: Path) -> list[Any]:
+def running_trials(study: optuna.Study, out: Path) -> list[FrozenTrial]:
     """Returns the trials that the processes of the study in `out` train."""
     running = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
     return [trial for trial in running if trial.user_attrs.get("folder") == str(out.resolve())]
 
 
-def next_trial(study: Any, setup: StudySetup, out: Path, n_trials: int) -> Any:
+def next_trial(study: optuna.Study, setup: StudySetup, out: Path, n_trials: int) -> optuna.Trial | None:
     """Begins the next missing trial, of the search or a repeat; returns None if none is missing, or others must end before."""
     running = running_trials(study, out)
     searching = [trial for trial in running if REPEATS not in trial.user_attrs]
@@ -138,14 +142,14 @@ def next_trial(study: Any, setup: StudySetup, out: Path, n_trials: int) -> Any:
 class Best(NamedTuple):
     """A trial of the search with its score."""
 
-    trial: Any
+    trial: FrozenTrial
     score: float
     """Its mean return, or the mean over those of its repeats."""
     seeds: int
     """Number of repeats; 0 for a trial that was not repeated."""
 
 
-def finalists_of(study: Any) -> list[Best]:
+def finalists_of(study: optuna.Study) -> list[Best]:
     """Returns the repeated trials with the means of their repeats, the best one first."""
     scores: dict[int, list[float]] = {}
     for trial in ended_trials(study):
@@ -159,19 +163,19 @@ def finalists_of(study: Any) -> list[Best]:
     return sorted(found, key=lambda best: -best.score)
 
 
-def best_settings(study: Any) -> Best | None:
+def best_settings(study: optuna.Study) -> Best | None:
     """Returns the best finalist; without repeats the trial with the highest score; None if no trial was completed."""
     ranked = finalists_of(study) or [Best(trial, trial.value, 0) for trial in _ranked(study)]
     return ranked[0] if ranked else None
 
 
-def _ranked(study: Any) -> list[Any]:
+def _ranked(study: optuna.Study) -> list[Any]:
     """Returns the completed trials of the search, the best one first."""
     completed = [trial for trial in finished_trials(study) if trial.state.name == "COMPLETE"]
     return sorted(completed, key=lambda trial: -trial.value)
 
 
-def write_trials(out: Path, study: Any) -> None:
+def write_trials(out: Path, study: optuna.Study) -> None:
     """Writes `trials.csv`: number, state, score, seconds, settings and error of each ended trial, and which one it repeats."""
     trials = ended_trials(study)
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
@@ -185,7 +189,7 @@ def write_trials(out: Path, study: Any) -> None:
     write_text(out / TRIALS, csv_text(rows))
 
 
-def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
+def write_best(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> None:
     """Writes `best.yaml`, a preset with the settings of the best trial; there must be one."""
     from sb_dqn.cli.tune.spaces import sample
     from sb_dqn.cli.tune.training import plan_of
@@ -208,7 +212,7 @@ def write_best(out: Path, setup: StudySetup, policy: str, study: Any) -> None:
     write_yaml(out / BEST, {"presets": {setup.env_id: entry}})
 
 
-def draw_study(out: Path, title: str, study: Any) -> Path:
+def draw_study(out: Path, title: str, study: optuna.Study) -> Path:
     """Draws the scores over the trials with the best so far, and the importance of each setting (PED-ANOVA) if it is known.
 
     Raises:
@@ -240,7 +244,7 @@ def draw_study(out: Path, title: str, study: Any) -> Path:
     return out / PICTURE
 
 
-def _importances(study: Any) -> dict[str, float]:
+def _importances(study: optuna.Study) -> dict[str, float]:
     """Returns the importance of each setting, the largest first; empty if there are too few completed trials."""
     optuna = import_optuna()
     values = {trial.value for trial in finished_trials(study) if trial.state.name == "COMPLETE"}

@@ -78,7 +78,7 @@ def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
     evaluation_env = open_env(plan.env_id, min(setup.eval_episodes, LANES), plan.env_kwargs, model.action_mask)
     pruned = False
 
-    def report_mean(_: Any, __: Any) -> bool:
+    def report_mean(_: Any, __: object) -> bool:
         nonlocal pruned
         pruned = report(evaluation.n_evaluations, evaluation.last_mean_reward)
         return not pruned

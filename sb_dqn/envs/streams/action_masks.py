@@ -128,7 +128,7 @@ class MaskReader:
                 raise self._missing(lane, tick)
         return self._check_any_legal(rows, final, tick)
 
-    def _lane_mask(self, mask: Any, lane: int, tick: int) -> Array:
+    def _lane_mask(self, mask: object, lane: int, tick: int) -> Array:
         """Returns one mask as an array; concatenates a tuple of branches."""
         try:
             if self._actions.branched and isinstance(mask, (tuple, list)) and np.ndim(mask[0]) == 1:

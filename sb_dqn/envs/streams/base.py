@@ -220,7 +220,7 @@ class Stream(ABC):
         self._begun = True
         self.first_seed = None
 
-    def one_environment(self) -> tuple[Any, bool]:
+    def one_environment(self) -> tuple[EnvLike, bool]:
         """Returns the environment of lane 0, or one like it, and True if it was made for this call.
 
         Raises:
@@ -240,7 +240,7 @@ class Stream(ABC):
         """Closes the env."""
         self.env.close()
 
-    def _observe(self, raw: Any) -> Observation:
+    def _observe(self, raw: object) -> Observation:
         """Returns a batched observation as a flat dict in the stored dtypes; raises on NaN and infinity."""
         obs = flatten_observation(raw)
         for key, (shape, dtype) in self._leaves.items():
@@ -328,7 +328,7 @@ class Stream(ABC):
             "StreamOptions."
         )
 
-    def _first_rows(self, obs: Observation, infos: Any) -> Rows:
+    def _first_rows(self, obs: Observation, infos: object) -> Rows:
         """Returns the rows of a reset of every lane; for `infos` see `_mask`."""
         zero = np.zeros(self.num_envs, np.float32)
         mask = self._mask(obs, infos, self._none)
@@ -342,8 +342,8 @@ class Stream(ABC):
         score: FloatArray,
         terminal: BoolArray,
         ended: BoolArray,
-        infos: Any,
-        final_infos: Any,
+        infos: object,
+        final_infos: object,
     ) -> tuple[Slot, ...]:
         """Returns a slot with the final rows of ended lanes, if any, and a slot with the returned observations.
 
@@ -555,7 +555,7 @@ def lane_observation(batched: Any, lane: int) -> Any:
     )
 
 
-def final_info(info: Info, final: Any, terminated: bool, truncated: bool) -> Info:
+def final_info(info: Info, final: object, terminated: bool, truncated: bool) -> Info:
     """Returns the info of a final row with the two extra entries of Stable-Baselines3."""
     return {**info, "terminal_observation": final, "TimeLimit.truncated": truncated and not terminated}
 
@@ -578,7 +578,7 @@ def stacked_space(space: Space, frames: int, channels: int = 1) -> Space:
     )
 
 
-def shares_environment(env: EnvLike, other: Any) -> bool:
+def shares_environment(env: EnvLike, other: object) -> bool:
     """Returns True if two environments share an innermost environment; wrappers do not matter."""
     return not _innermost_ids(env).isdisjoint(_innermost_ids(other))
 

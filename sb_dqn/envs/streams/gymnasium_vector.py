@@ -69,7 +69,7 @@ class VectorStream(Stream):
         results = raw, self._score(score, info), np.array(terminated, np.bool_), np.asarray(truncated, np.bool_), info
         return self._rows(action, results)
 
-    def _stepped(self, action: Any) -> Any:
+    def _stepped(self, action: object) -> Any:
         """Returns the result of `env.step`, with `step_timeout` where the env supports one."""
         timeout, wait = self.options.step_timeout, getattr(self.env, "step_wait", None)
         if timeout is None or wait is None:
@@ -124,7 +124,7 @@ class NextStepStream(VectorStream):
         return Rows(action, (slot,), stepped, steps, partial(self._infos, raw, info, stepped, terminated, truncated))
 
     def _infos(
-        self, raw: Any, info: Info, stepped: BoolArray, terminated: BoolArray, truncated: BoolArray
+        self, raw: object, info: Info, stepped: BoolArray, terminated: BoolArray, truncated: BoolArray
     ) -> list[dict[str, Any]]:
         infos: list[Info] = []
         for lane in range(self.num_envs):

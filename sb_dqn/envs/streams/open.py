@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -77,7 +76,7 @@ def opened_here(env: EnvLike) -> bool:
     return isinstance(env, (str, list, tuple)) or callable(env)
 
 
-def _check_unchanged(stream: Stream, **arguments: Any) -> None:
+def _check_unchanged(stream: Stream, **arguments: object) -> None:
     """Raises on arguments that differ from the options of a stream that is already open."""
     options = stream.options
     current = {"frame_stack": options.frame_stack, "options": options, "action_mask": options.action_mask}
@@ -100,7 +99,7 @@ def _seeded(stream: Stream, num_envs: int | None, seed: int | None) -> Stream:
     return stream
 
 
-def _vectorized(env: EnvLike, num_envs: int) -> Any:
+def _vectorized(env: EnvLike, num_envs: int) -> EnvLike:
     """Returns the env itself if it has lanes, else `Lanes` of it."""
     if is_sb3(env):
         check_wrapped(env)
@@ -112,7 +111,7 @@ def _vectorized(env: EnvLike, num_envs: int) -> Any:
     if isinstance(env, Sequence) and all(callable(make) for make in env):
         return Lanes(env)
     if callable(env):
-        factory: Callable[[], Any] = env
+        factory: Callable[[], EnvLike] = env
         return Lanes([factory] * num_envs)
     fix = "Pass one of these"
     if getattr(env, "possible_agents", None):

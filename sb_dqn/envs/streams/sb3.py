@@ -214,7 +214,7 @@ def _is(env: EnvLike, name: str) -> bool:
     return type(env).__name__ == name and type(env).__module__.startswith("stable_baselines3.")
 
 
-def wrappers_of(env: EnvLike) -> Iterator[Any]:
+def wrappers_of(env: EnvLike) -> Iterator[EnvLike]:
     """Yields the wrappers around a `VecEnv`, from the outermost in."""
     while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # getattr would search inner wrappers too
         yield env

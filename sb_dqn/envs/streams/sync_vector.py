@@ -107,7 +107,7 @@ class SyncVectorStream(Stream):
                 raise self._wrong_shape(lane, key, shape, rows.shape[1:])
             rows[lane] = arrays[key]
 
-    def _wrong_shape(self, lane: int, key: str, actual: Any, expected: Any) -> EnvironmentFault:
+    def _wrong_shape(self, lane: int, key: str, actual: object, expected: object) -> EnvironmentFault:
         return EnvironmentFault(
             f"observation {key!r} in lane {self.first_lane + lane} at step {self._tick} must have shape {expected}, got "
             f"{'nothing' if actual is None else actual}. Return observations of the observation space."

@@ -28,7 +28,7 @@ class TrainingEnv:
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_env"), name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(self._env, name, value)
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class TrainingEnv:
         values = self._env.get_attr(name)
         return [values[lane] for lane in lanes]
 
-    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+    def set_attr(self, name: str, value: object, indices: Indices = None) -> None:
         """Sets an attribute of each selected lane to `value`, also if it is a list."""
         if indices is None:
             self._env.set_attr(name, [value] * self.num_envs)
@@ -63,13 +63,13 @@ class TrainingEnv:
             for env in self._select(indices):
                 env.set_wrapper_attr(name, value)
 
-    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+    def env_method(self, name: str, *args: object, indices: Indices = None, **kwargs: object) -> list[Any]:
         """Calls a method of each selected lane and returns the results."""
         if indices is None:
             return list(self._env.call(name, *args, **kwargs))
         return [env.get_wrapper_attr(name)(*args, **kwargs) for env in self._select(indices)]
 
-    def _select(self, indices: Indices) -> list[Any]:
+    def _select(self, indices: Indices) -> list[EnvLike]:
         """Returns the environments of the selected lanes."""
         envs = getattr(self._env, "envs", None)
         if envs is None:
@@ -80,11 +80,11 @@ class TrainingEnv:
         return [envs[lane] for lane in lane_numbers(indices, self.num_envs)]
 
 
-def as_training_env(env: EnvLike) -> Any:
+def as_training_env(env: EnvLike) -> EnvLike:
     """Returns a `VecEnv` of Stable-Baselines3 unchanged, and a `TrainingEnv` of any other environment."""
     return env if is_sb3(env) else TrainingEnv(env)
 
 
-def env_itself(env: EnvLike) -> Any:
+def env_itself(env: EnvLike) -> EnvLike:
     """Returns the environment of a `TrainingEnv`, and any other environment unchanged."""
     return env._env if isinstance(env, TrainingEnv) else env

@@ -114,7 +114,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
             [str(Path(folder) / str(start_index + lane)) for lane in range(self.num_envs)], env_id
         )
 
-    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
+    def reset(self, *, seed: object = None, options: Kwargs | None = None) -> ResetResult:
         """Resets the lanes; an int seeds lane b with seed + b, an array holds one seed per lane."""
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if self._sent:
@@ -207,7 +207,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         if self._monitor is not None and state["recorder"] is not None:
             self._monitor.load_state_dict(state["recorder"])
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Closes emulators and monitor files."""
         self.env.close()
         self.env.ale = None  # ends the emulators; ale_py has no other way
@@ -250,7 +250,7 @@ class SeededGames:
             if not self.ended[lane]:
                 self.actions[lane].append(action)
 
-    def reseed_ended(self, obs: Any, info: Info, ended: BoolArray) -> ResetResult:
+    def reseed_ended(self, obs: object, info: Info, ended: BoolArray) -> ResetResult:
         """Returns the results after starting seeded games in the lanes that the emulators reset without a seed.
 
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ldexp
-from typing import Any
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import EnvLike
@@ -45,7 +44,7 @@ def check_env(env: EnvLike, lane: int) -> None:
         )
 
 
-def explain_reset_error(error: Exception, result: Any) -> Exception:
+def explain_reset_error(error: Exception, result: object) -> Exception:
     """Returns the error, or an explanation if `reset` has the interface of the old gym, for example."""
     if result is NO_RESULT:
         wrong_signature = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
@@ -55,7 +54,7 @@ def explain_reset_error(error: Exception, result: Any) -> Exception:
     return EnvApiError(f"the result must be two values, got {type(result).__name__}. {API}")
 
 
-def explain_step_error(error: Exception, result: Any) -> Exception:
+def explain_step_error(error: Exception, result: object) -> Exception:
     """Returns the error, or an explanation if the latest result of `step` breaks gymnasium's interface."""
     if isinstance(error, ValueError) and isinstance(result, tuple) and len(result) == 4:
         return EnvApiError(f"the result must be five values, got 4. {API}")

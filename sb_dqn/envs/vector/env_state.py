@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import gymnasium
 import numpy as np
 
 from sb_dqn.errors import CheckpointError
-from sb_dqn.types import EnvLike, State
-
-Env = gymnasium.Env[Any, Any]
+from sb_dqn.types import Env, EnvLike, State
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
@@ -99,7 +96,7 @@ def env_state(env: EnvLike, trust: bool) -> State:
         return {"kind": "pickle", "state": np.frombuffer(raw, np.uint8)}
 
 
-def restored_env(env: EnvLike, state: State, trust: bool) -> Any:
+def restored_env(env: EnvLike, state: State, trust: bool) -> EnvLike:
     """Restores a state from `env_state`; returns the same environment, or the unpickled one.
 
     Raises:
@@ -116,19 +113,19 @@ def restored_env(env: EnvLike, state: State, trust: bool) -> Any:
     return importlib.import_module("cloudpickle").loads(np.asarray(state["state"], np.uint8).tobytes())
 
 
-def _layers(env: EnvLike) -> Iterator[Any]:
+def _layers(env: EnvLike) -> Iterator[EnvLike]:
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
     yield env
 
 
-def _class_name(layer: Any) -> str:
+def _class_name(layer: object) -> str:
     name = f"{type(layer).__module__}:{type(layer).__qualname__}"
     return STORED_NAMES.get(name, name)
 
 
-def _layer_state(layer: Any) -> State:
+def _layer_state(layer: EnvLike) -> State:
     name = _class_name(layer)
     if has_state_dict(layer):
         state = {"own": layer.state_dict()}
@@ -143,7 +140,7 @@ def _layer_state(layer: Any) -> State:
     return state
 
 
-def _restore(layer: Any, state: State) -> None:
+def _restore(layer: EnvLike, state: State) -> None:
     if "own" in state:
         layer.load_state_dict(state["own"])
     attributes = {

@@ -10,7 +10,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Info, ResetResult, VectorStep
+from sb_dqn.spaces import Space
+from sb_dqn.types import Env, Info, ResetResult, VectorStep
 
 Indices = int | Iterable[int] | None
 """Lane numbers; None selects all lanes."""
@@ -48,7 +49,7 @@ class IndexedAttributes:
 class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
     """Base class of vector envs with NEXT_STEP autoreset that have the results of their lanes in lists."""
 
-    def _set_spaces(self, first: Any, num_envs: int, observation_space: Any, action_space: Any) -> None:
+    def _set_spaces(self, first: Env, num_envs: int, observation_space: Space, action_space: Space) -> None:
         """Sets spaces of one lane and of all; metadata and render mode are those of the first environment."""
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space

@@ -31,7 +31,7 @@ class PettingZooLanes(ListedLanes):
 
     def __init__(self, env: EnvLike, *, on_early_end: str = "raise") -> None:
         self.on_early_end = check_choice("on_early_end", on_early_end, ("raise", "truncate"))
-        factories: Sequence[Callable[[], Any]] = env if isinstance(env, (list, tuple)) else [lambda: env]
+        factories: Sequence[Callable[[], EnvLike]] = env if isinstance(env, (list, tuple)) else [lambda: env]
         self.parallel_envs = [make() for make in factories]
         if not self.parallel_envs:
             raise ConfigurationError("env must have at least one factory, got none. Pass [make_env] * n.")
@@ -134,7 +134,7 @@ class PettingZooLanes(ListedLanes):
             for agent in self.agents
         ]
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Calls a method of each environment, or returns an attribute; one result per lane, those of an environment alike."""
         values = [getattr(env, name) for env in self.parallel_envs]
         results = [value(*args, **kwargs) if callable(value) else value for value in values]
@@ -144,7 +144,7 @@ class PettingZooLanes(ListedLanes):
         """Returns the rendered image of every environment."""
         return tuple(env.render() for env in self.parallel_envs)
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Closes every environment."""
         for env in self.parallel_envs:
             env.close()

@@ -11,15 +11,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from sb_dqn.checks import check_choice
 from sb_dqn.envs.vector.lane_indices import WorkerLanes
-from sb_dqn.envs.vector.sync_env import PATIENCE, Env
+from sb_dqn.envs.vector.sync_env import PATIENCE
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Info, ResetResult
+from sb_dqn.types import Env, EnvLike, Info, ResetResult
 
 
 def worker_lanes(
     env_fns: Sequence[Callable[[], Env]], on_env_error: str = "raise", step_timeout: float | None = None, **kwargs: Any
-) -> Any:
+) -> EnvLike:
     """Returns a vector env with one process per lane.
 
     Args:
@@ -96,12 +96,12 @@ class RestartingAsyncEnv(VectorWrapper):
         self._observations, info = self.env.reset(**kwargs)
         return self._observations, info
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: object) -> Any:
         """Steps every lane, in NEXT_STEP autoreset."""
         self.step_async(actions)
         return self.step_wait()
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: object) -> None:
         """Stores the actions; `step_wait` sends them and takes the step."""
         self._actions = actions
 

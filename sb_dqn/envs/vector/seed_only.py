@@ -7,9 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from sb_dqn.types import Kwargs, ResetResult
-
-Env = gymnasium.Env[Any, Any]
+from sb_dqn.types import Env, Kwargs, ResetResult
 
 
 class SeedOnly(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ldexp
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from sb_dqn.checks import check_choice
@@ -27,9 +26,7 @@ from sb_dqn.envs.vector.env_state import layers_state, load_layers_state
 from sb_dqn.envs.vector.lane_indices import ListedLanes
 from sb_dqn.envs.vector.seed_only import options_argument
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError
-from sb_dqn.types import ActionArray, Info, Kwargs, ResetResult, State, VectorStep
-
-Env = gymnasium.Env[Any, Any]
+from sb_dqn.types import ActionArray, Env, Info, Kwargs, ResetResult, State, VectorStep
 
 PATIENCE = 3
 """Number of times in a row that a failing lane is restarted."""
@@ -260,12 +257,12 @@ class Lanes(ListedLanes):
         self._steps = int(state["steps"])
         self.first_seed = None
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Calls a method of each lane's env and returns the results, or returns an attribute."""
         attributes = [env.get_wrapper_attr(name) for env in self.envs]
         return tuple(value(*args, **kwargs) if callable(value) else value for value in attributes)
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Sets an attribute of each lane's env to one value, or to one value per lane in a list or tuple."""
         values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(values) != self.num_envs:
@@ -279,7 +276,7 @@ class Lanes(ListedLanes):
         """Returns the rendered image of every lane."""
         return tuple(env.render() for env in self.envs)
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Closes every lane, also after one that raises."""
         with contextlib.ExitStack() as closing:
             for env in reversed(self.envs):

@@ -14,11 +14,12 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import connection, util
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from sb_dqn.envs.vector.env_checks import FIX
 from sb_dqn.errors import EnvironmentFault
-from sb_dqn.types import EnvLike
+from sb_dqn.types import Env, EnvLike
 
 RAISED = 1
 """Exit code of a process that an exception ended."""
@@ -38,7 +39,7 @@ class WorkerFailures(NamedTuple):
     """Traceback of the first worker that ended by an exception, where it is known."""
 
 
-def worker_failures(env: EnvLike, action: Any, error: Exception) -> WorkerFailures | None:
+def worker_failures(env: EnvLike, action: object, error: Exception) -> WorkerFailures | None:
     """Returns the dead or hung workers that caused an error; None if the environment itself raised it.
 
     Args:
@@ -105,7 +106,7 @@ class WatchedPipe:
         process: the worker.
     """
 
-    def __init__(self, pipe: Any, process: Any) -> None:
+    def __init__(self, pipe: Any, process: BaseProcess) -> None:
         self.pipe = pipe
         self.process = process
 
@@ -148,8 +149,8 @@ def end_workers(env: Any) -> None:
         reports.clear()
 
 
-def _workers(env: EnvLike) -> Sequence[Any]:
-    workers: Sequence[Any] = getattr(getattr(env, "unwrapped", env), "processes", None) or ()
+def _workers(env: EnvLike) -> Sequence[BaseProcess]:
+    workers: Sequence[BaseProcess] = getattr(getattr(env, "unwrapped", env), "processes", None) or ()
     return workers
 
 
@@ -191,12 +192,12 @@ class ReportingFactory:
         path: of the file.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], path: str) -> None:
+    def __init__(self, env_fn: Callable[[], Env], path: str) -> None:
         self.env_fn = env_fn
         self.path = path
         self.made_in = os.getpid()
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Env:
         if os.getpid() != self.made_in:
             util.Finalize(None, write_report, (self.path,), exitpriority=0)  # runs while the exception is in flight
         return self.env_fn()
@@ -210,7 +211,7 @@ class WorkerReports:
         self._paths: list[str] = []
         weakref.finalize(self, _remove, self._paths)
 
-    def around(self, env_fns: Iterable[Callable[[], Any]]) -> list[ReportingFactory]:
+    def around(self, env_fns: Iterable[Callable[[], Env]]) -> list[ReportingFactory]:
         """Returns the factories of all lanes, such that their workers write reports."""
         factories = [ReportingFactory(env_fn, f"{self._prefix}-{lane}.json") for lane, env_fn in enumerate(env_fns)]
         self._paths += [factory.path for factory in factories]
