@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from sb_dqn.checks import check_float, check_int
 from sb_dqn.errors import ConfigurationError
@@ -188,6 +188,8 @@ def as_annealed(name: str, value: object) -> Annealed | None:
     return Annealed(value["start"], value["end"], updates)
 
 
+ScheduleLike: TypeAlias = float | str | Schedule | Callable[[float], float] | Sequence[tuple[int, float]]
+"""Arguments that `as_schedule` converts."""
 SCHEDULES: dict[str, type[Any]] = {
     schedule.__name__: schedule for schedule in (Annealed, Constant, Linear, Piecewise, Sampled)
 }

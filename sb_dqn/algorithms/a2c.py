@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from typing_extensions import Unpack
 
@@ -17,7 +14,8 @@ from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.types import Kwargs
+from sb_dqn.schedules import ScheduleLike
+from sb_dqn.types import EnvLike, Kwargs, Settings
 
 
 class A2C(ActorCriticAlgorithm):
@@ -55,8 +53,8 @@ class A2C(ActorCriticAlgorithm):
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: Any,
-        learning_rate: Any = 7e-4,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 7e-4,
         n_steps: int = 5,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
@@ -67,7 +65,7 @@ class A2C(ActorCriticAlgorithm):
         use_rms_prop: bool = True,
         normalize_advantage: bool = False,
         sequence_length: int | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[ActorCriticKeywords],
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -12,9 +11,10 @@ from sb_dqn.checks import merge_defaults
 from sb_dqn.core.construction import adam_eps, own_features
 from sb_dqn.policies import QPolicy
 from sb_dqn.schedules import Linear
+from sb_dqn.types import EnvLike, Settings
 
-BTR_PRIORITIES: Mapping[str, Any] = {"alpha": 0.2, "beta": Linear(0.45, 1.0)}
-IMPALA: Mapping[str, Any] = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
+BTR_PRIORITIES: Settings = {"alpha": 0.2, "beta": Linear(0.45, 1.0)}
+IMPALA: Settings = {"width": 2, "spectral_norm": True, "adaptive_pool": (6, 6)}
 
 
 class BTR(IQN):
@@ -43,7 +43,7 @@ class BTR(IQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         n_taus: int = 8,
         n_target_taus: int = 8,

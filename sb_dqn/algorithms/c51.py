@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -15,6 +15,7 @@ from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.normalize.rewards import bounded_returns
 from sb_dqn.objectives.categorical import PRIORITIES, CategoricalObjective
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike
 
 
 class C51Keywords(DQNKeywords, total=False):
@@ -43,7 +44,7 @@ class CategoricalDQN(DQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         n_atoms: int = 51,
         v_min: float | None = -10.0,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -28,8 +28,8 @@ from sb_dqn.objectives.self_prediction import SelfPrediction, SelfPredictionObje
 from sb_dqn.objectives.shared_heads import SharedHeads
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
-from sb_dqn.schedules import Annealed
-from sb_dqn.types import Objective
+from sb_dqn.schedules import Annealed, ScheduleLike
+from sb_dqn.types import EnvLike, Objective, Settings
 
 DISTRIBUTIONAL_LOSS = {
     "loss": "Remove it: it is for scalar values, and the class has its own loss",
@@ -65,15 +65,15 @@ class ReturnModel:
 class DQNKeywords(OffPolicyKeywords, total=False):
     """Keywords of `DQN`, for its variants; meanings and defaults are those of `DQN`."""
 
-    learning_rate: Any
+    learning_rate: ScheduleLike
     buffer_size: int
     learning_starts: int
     batch_size: int
     tau: float
-    gamma: float | Mapping[str, Any] | Annealed
+    gamma: float | Settings | Annealed
     train_freq: int | tuple[int, str]
     gradient_steps: int
-    n_steps: int | Mapping[str, Any] | Annealed
+    n_steps: int | Settings | Annealed
     target_update_interval: int
     exploration_fraction: float
     exploration_initial_eps: float
@@ -81,17 +81,17 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     max_grad_norm: float | None
     double_q: bool
     dueling: bool
-    noisy: bool | str | Mapping[str, Any]
-    munchausen: bool | Mapping[str, Any]
-    sequences: Mapping[str, Any] | Sequences | None
+    noisy: bool | str | Settings
+    munchausen: bool | Settings
+    sequences: Settings | Sequences | None
     loss: str
-    value_loss: bool | str | Mapping[str, Any]
-    exploration: Any
+    value_loss: bool | str | Settings
+    exploration: str | Settings | Callable[..., Exploration] | None
     evaluation_eps: float | None
-    policy_kwargs: Mapping[str, Any] | None
+    policy_kwargs: Settings | None
     precision: str
     act_with: str
-    self_prediction: bool | Mapping[str, Any]
+    self_prediction: bool | Settings
     target: str
     iterations: int
 
@@ -163,16 +163,16 @@ class DQN(OffPolicyAlgorithm):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
-        learning_rate: Any = 1e-4,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 1e-4,
         buffer_size: int = 1_000_000,
         learning_starts: int = 100,
         batch_size: int = 32,
         tau: float = 1.0,
-        gamma: float | Mapping[str, Any] | Annealed = 0.99,
+        gamma: float | Settings | Annealed = 0.99,
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
-        n_steps: int | Mapping[str, Any] | Annealed = 1,
+        n_steps: int | Settings | Annealed = 1,
         target_update_interval: int = 10_000,
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
@@ -180,18 +180,18 @@ class DQN(OffPolicyAlgorithm):
         max_grad_norm: float | None = 10.0,
         double_q: bool = False,
         dueling: bool = False,
-        noisy: bool | str | Mapping[str, Any] = False,
-        munchausen: bool | Mapping[str, Any] = False,
-        sequences: Mapping[str, Any] | Sequences | None = None,
+        noisy: bool | str | Settings = False,
+        munchausen: bool | Settings = False,
+        sequences: Settings | Sequences | None = None,
         loss: str = "huber",
-        value_loss: bool | str | Mapping[str, Any] = False,
-        exploration: Any = None,
+        value_loss: bool | str | Settings = False,
+        exploration: str | Settings | Callable[..., Exploration] | None = None,
         evaluation_eps: float | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         precision: str = "fp32",
         *,
         act_with: str = "online",
-        self_prediction: bool | Mapping[str, Any] = False,
+        self_prediction: bool | Settings = False,
         target: str = "copy",
         iterations: int = 1,
         return_model: ReturnModel | None = None,
@@ -260,7 +260,7 @@ class DQN(OffPolicyAlgorithm):
         )
 
 
-def shared_heads(target: Any, iterations: Any, act_with: str) -> int:
+def shared_heads(target: object, iterations: object, act_with: str) -> int:
     """Returns the number of heads that learn, with a further one as the first target; 0: the target is another network.
 
     Raises:

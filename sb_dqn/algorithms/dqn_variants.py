@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
 from sb_dqn.algorithms.dqn import DQN, DQNKeywords
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike
 
 
 class DQNVariant(DQN):
     """DQN with other defaults, which `defaults` of a subclass names."""
 
-    def __init__(self, policy: str | type[QPolicy], env: Any, **kwargs: Unpack[DQNKeywords]) -> None:
+    def __init__(self, policy: str | type[QPolicy], env: EnvLike, **kwargs: Unpack[DQNKeywords]) -> None:
         super().__init__(policy, env, **(self.defaults | kwargs))
 
 

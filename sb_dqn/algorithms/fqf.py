@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -12,6 +12,7 @@ from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.objectives.fraction import FractionObjective
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike
 
 
 class FQF(DQN):
@@ -32,7 +33,7 @@ class FQF(DQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         n_fractions: int = 32,
         n_cosines: int = 64,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -12,6 +12,7 @@ from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import ImplicitQuantile
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike
 
 
 class IQNKeywords(DQNKeywords, total=False):
@@ -41,7 +42,7 @@ class IQN(DQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         n_taus: int = 64,
         n_target_taus: int = 64,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,8 +15,8 @@ from sb_dqn.core.rollout_config import RolloutConfig
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.objectives.policy_gradient import ClippedSurrogate
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import Update
+from sb_dqn.schedules import ScheduleLike, as_schedule
+from sb_dqn.types import EnvLike, Settings, Update
 
 
 class PPO(ActorCriticAlgorithm):
@@ -59,22 +58,22 @@ class PPO(ActorCriticAlgorithm):
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: Any,
-        learning_rate: Any = 3e-4,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 3e-4,
         n_steps: int = 2048,
         batch_size: int = 64,
         n_epochs: int = 10,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
-        clip_range: Any = 0.2,
-        clip_range_vf: Any = None,
+        clip_range: ScheduleLike = 0.2,
+        clip_range_vf: ScheduleLike | None = None,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
         max_grad_norm: float | None = 0.5,
         target_kl: float | None = None,
         sequence_length: int | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[ActorCriticKeywords],
     ) -> None:
         keywords = with_defaults(ActorCriticKeywords, shared)
@@ -148,7 +147,7 @@ class PPO(ActorCriticAlgorithm):
         return entries
 
 
-def _minibatch(batch_size: Any, normalize_advantage: Any) -> int:
+def _minibatch(batch_size: object, normalize_advantage: object) -> int:
     """Returns the largest number of samples of an update.
 
     Raises:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from typing_extensions import Unpack
 
@@ -19,6 +16,8 @@ from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_lambda import QLambda
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
+from sb_dqn.schedules import ScheduleLike
+from sb_dqn.types import EnvLike, Settings
 
 
 class PQN(OnPolicyAlgorithm):
@@ -63,8 +62,8 @@ class PQN(OnPolicyAlgorithm):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
-        learning_rate: Any = 2.5e-4,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 2.5e-4,
         n_steps: int = 32,
         batch_size: int = 128,
         n_epochs: int = 2,
@@ -76,10 +75,10 @@ class PQN(OnPolicyAlgorithm):
         max_grad_norm: float | None = 10.0,
         dueling: bool = False,
         loss: str = "mse",
-        value_loss: bool | str | Mapping[str, Any] = False,
-        exploration: str | Mapping[str, Any] = "epsilon",
+        value_loss: bool | str | Settings = False,
+        exploration: str | Settings = "epsilon",
         evaluation_eps: float | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[OnPolicyKeywords],
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)

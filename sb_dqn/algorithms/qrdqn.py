@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -12,6 +12,7 @@ from sb_dqn.core.construction import adam_eps
 from sb_dqn.nn.heads.quantile import Quantile
 from sb_dqn.objectives.quantile import QuantileObjective
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike
 
 
 class QRDQN(DQN):
@@ -29,7 +30,7 @@ class QRDQN(DQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         n_quantiles: int = 200,
         kappa: float = 1.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -19,10 +18,11 @@ from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.nn.heads.scalar import Scalar
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class
+from sb_dqn.types import EnvLike, Settings
 
 TARGET_UPDATES = 2_500
 """Updates between target updates, in the paper and in rlpyt."""
-PRIORITIES: Mapping[str, Any] = {"alpha": 0.9, "beta": 0.6}
+PRIORITIES: Settings = {"alpha": 0.9, "beta": 0.6}
 REPLACED_ARGUMENTS = {
     "batch_size": "Set batch_B, the number of sequences",
     "train_freq": "Set replay_ratio",
@@ -75,7 +75,7 @@ class R2D2(DQN):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        env: Any,
+        env: EnvLike,
         *,
         batch_T: int = 80,
         batch_B: int = 64,

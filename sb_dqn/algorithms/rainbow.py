@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import Unpack
 
@@ -11,9 +11,10 @@ from sb_dqn.algorithms.c51 import C51Keywords, CategoricalDQN
 from sb_dqn.checks import merge_defaults
 from sb_dqn.core.construction import adam_eps, own_features
 from sb_dqn.policies import QPolicy
+from sb_dqn.types import EnvLike, Settings
 
-RAINBOW_PRIORITIES: Mapping[str, Any] = {"alpha": 0.5}
-SMALL_CNN: Mapping[str, Any] = {"channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
+RAINBOW_PRIORITIES: Settings = {"alpha": 0.5}
+SMALL_CNN: Settings = {"channels": (32, 64), "kernels": (5, 5), "strides": (5, 5)}
 
 
 class Rainbow(CategoricalDQN):
@@ -33,7 +34,7 @@ class Rainbow(CategoricalDQN):
         "prioritized_replay": RAINBOW_PRIORITIES,
     }
 
-    def __init__(self, policy: str | type[QPolicy], env: Any, **kwargs: Unpack[C51Keywords]) -> None:
+    def __init__(self, policy: str | type[QPolicy], env: EnvLike, **kwargs: Unpack[C51Keywords]) -> None:
         kwargs = self.defaults | kwargs
         kwargs["prioritized_replay"] = merge_defaults(kwargs["prioritized_replay"], RAINBOW_PRIORITIES)
         kwargs["policy_kwargs"] = adam_eps(kwargs.get("policy_kwargs"), 1.5e-4)
@@ -54,7 +55,7 @@ class DataEfficientRainbow(Rainbow):
         "noisy": {"sigma": 0.1},
     }
 
-    def __init__(self, policy: str | type[QPolicy], env: Any, **kwargs: Unpack[C51Keywords]) -> None:
+    def __init__(self, policy: str | type[QPolicy], env: EnvLike, **kwargs: Unpack[C51Keywords]) -> None:
         kwargs = self.defaults | kwargs
         kwargs["policy_kwargs"] = own_features(
             policy,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from typing_extensions import Unpack
 
 from sb_dqn.checks import check_bool
@@ -14,6 +11,8 @@ from sb_dqn.core.keywords import OnPolicyKeywords, with_defaults
 from sb_dqn.core.rollout_config import EpisodeConfig
 from sb_dqn.objectives.policy_gradient import PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
+from sb_dqn.schedules import ScheduleLike
+from sb_dqn.types import EnvLike, Settings
 
 
 class REINFORCE(ActorCriticAlgorithm):
@@ -46,14 +45,14 @@ class REINFORCE(ActorCriticAlgorithm):
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: Any,
-        learning_rate: Any = 3e-3,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 3e-3,
         episodes_per_update: int = 8,
         gamma: float = 0.99,
         ent_coef: float = 0.0,
         normalize_returns: bool = False,
         max_grad_norm: float | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[OnPolicyKeywords],
     ) -> None:
         keywords = with_defaults(OnPolicyKeywords, shared)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -21,9 +20,9 @@ from sb_dqn.objectives.soft_actor_critic import SoftActorCritic
 from sb_dqn.policies import SAC_POLICIES
 from sb_dqn.policies.sac import SACPolicy
 from sb_dqn.policies.sac_network import LogAlpha, Temperature
-from sb_dqn.schedules import Annealed
+from sb_dqn.schedules import Annealed, ScheduleLike
 from sb_dqn.spaces import actions_of
-from sb_dqn.types import Blueprint, Kwargs
+from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
 
 SCALED = 0.01
 """First temperature where returns are scaled to the range of the critics' bins, which values have to be in together with the
@@ -69,20 +68,20 @@ class SAC(OffPolicyAlgorithm):
     def __init__(
         self,
         policy: str | type[SACPolicy],
-        env: Any,
-        learning_rate: Any = 3e-4,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 3e-4,
         buffer_size: int = 1_000_000,
         learning_starts: int = 100,
         batch_size: int = 256,
         tau: float = 0.005,
-        gamma: float | Mapping[str, Any] | Annealed = 0.99,
+        gamma: float | Settings | Annealed = 0.99,
         train_freq: int | tuple[int, str] = 1,
         gradient_steps: int = 1,
-        n_steps: int | Mapping[str, Any] | Annealed = 1,
+        n_steps: int | Settings | Annealed = 1,
         ent_coef: str | float = "auto",
         target_update_interval: int = 1,
         target_entropy: str | float = "auto",
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[SACKeywords],
     ) -> None:
         keywords = with_defaults(SACKeywords, shared)
@@ -139,7 +138,7 @@ class SAC(OffPolicyAlgorithm):
         self.policy.nets.log_alpha.value.copy_(LogAlpha(temperature).value)
         return value
 
-    def acting_settings(self) -> dict[str, Any]:
+    def acting_settings(self) -> Kwargs:
         redraws = self._redraws
         if redraws is not None:  # in ticks
             redraws = replace(redraws, period=max(1, redraws.period // self.n_envs))
@@ -149,7 +148,7 @@ class SAC(OffPolicyAlgorithm):
         return super().before_acting() and not self._acts_at_warmup
 
 
-def _temperature(ent_coef: Any, automatic: float) -> Temperature:
+def _temperature(ent_coef: object, automatic: float) -> Temperature:
     """Returns the temperature for `ent_coef`, where "auto" starts at `automatic`.
 
     Raises:
@@ -169,7 +168,7 @@ def _temperature(ent_coef: Any, automatic: float) -> Temperature:
     return Temperature(first)
 
 
-def _target_entropy(value: Any, temperature: Temperature) -> float | None:
+def _target_entropy(value: object, temperature: Temperature) -> float | None:
     """Returns the target entropy in nats; None: the default of the action space.
 
     Raises:

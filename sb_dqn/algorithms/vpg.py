@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from typing_extensions import Unpack
 
 from sb_dqn.buffers.episode_buffer import Baseline
@@ -17,6 +14,8 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.policy_gradient import mean_baseline, step_mean_baseline
 from sb_dqn.objectives.policy_gradient import ActorCritic, PolicyGradient
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
+from sb_dqn.schedules import ScheduleLike
+from sb_dqn.types import EnvLike, Settings
 
 BASELINES: dict[str, Baseline | None] = {"value": None, "mean_return": mean_baseline, "step_mean": step_mean_baseline}
 """Baseline by name; None is the learned value."""
@@ -59,8 +58,8 @@ class VPG(ActorCriticAlgorithm):
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: Any,
-        learning_rate: Any = 3e-3,
+        env: EnvLike,
+        learning_rate: ScheduleLike = 3e-3,
         episodes_per_update: int = 8,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
@@ -69,7 +68,7 @@ class VPG(ActorCriticAlgorithm):
         vf_coef: float = VF_COEF,
         normalize_advantage: bool = True,
         max_grad_norm: float | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Settings | None = None,
         **shared: Unpack[CriticKeywords],
     ) -> None:
         keywords = with_defaults(CriticKeywords, shared)

@@ -27,7 +27,7 @@ STRATEGIES = ("future", "final", "episode")
 UNENDED = np.iinfo(np.int64).max
 """Last row of an episode that has not ended."""
 
-RewardFunction = Callable[[Array, Array, list[dict[str, Any]]], Any]
+RewardFunction = Callable[[Array, Array, list[Info]], Any]
 """From achieved goals `[n, *shape]`, desired goals `[n, *shape]` and n empty infos to rewards `[n]`."""
 
 
@@ -214,10 +214,10 @@ class GoalRewards:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._function: Any = None
-        self._end: Any = None
+        self._end: Callable[[], object] | None = None
         self._open()
 
-    def __call__(self, achieved: object, desired: object, infos: list[Info]) -> Any:
+    def __call__(self, achieved: Array, desired: Array, infos: list[Info]) -> Any:
         """Returns rewards `[n]`, see `RewardFunction`."""
         if self._function is None:
             self._open()

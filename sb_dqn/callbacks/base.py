@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.training_env import as_training_env
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Kwargs, State
+from sb_dqn.types import EnvLike, Info, Kwargs, State
 
 Locals: TypeAlias = Mapping[str, Any]
 FunctionCallback: TypeAlias = Callable[[Locals, Locals], "bool | None"]
@@ -43,7 +43,7 @@ class Trainer(Protocol):
     def seed(self) -> int | None: ...
 
     @property
-    def ep_info_buffer(self) -> deque[dict[str, Any]]:
+    def ep_info_buffer(self) -> deque[Info]:
         """Latest finished episodes: return `r`, length `l` in steps, time `t` in seconds."""
 
     @property
@@ -56,7 +56,7 @@ class Trainer(Protocol):
     @property
     def n_envs(self) -> int: ...
 
-    def get_env(self) -> Any: ...
+    def get_env(self) -> EnvLike: ...
 
     def save(
         self, path: str, *, full: bool = False, trust: bool = False, incremental: bool = False, background: bool = False
@@ -65,7 +65,7 @@ class Trainer(Protocol):
     def after_tick(self, action: Callable[[], object]) -> None:
         """Runs `action` at the end of this tick, after all callbacks and the log."""
 
-    def save_replay_buffer(self, path: str) -> Any: ...
+    def save_replay_buffer(self, path: str) -> object: ...
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
@@ -97,7 +97,7 @@ class BaseCallback(ABC):
         self._unwritten: set[str] = set()
 
     @property
-    def training_env(self) -> Any:
+    def training_env(self) -> EnvLike:
         """The training environment, with the attributes of Stable-Baselines3's `VecEnv`.
 
         `observation_space` and `action_space` are those of one lane; `get_attr`, `set_attr` and `env_method` take `indices`;

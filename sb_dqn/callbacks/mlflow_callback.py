@@ -112,7 +112,7 @@ class MLflowCallback(TrackingCallback):
         for start in range(0, len(tags), BATCH):
             self._client.log_batch(run_id, tags=tags[start : start + BATCH])
 
-    def _log_values(self, values: dict[str, Any], step: int) -> None:
+    def _log_values(self, values: Kwargs, step: int) -> None:
         entities, now = self._mlflow.entities, int(time.time() * 1000)
         metrics, tags = [], []
         for key, value in values.items():

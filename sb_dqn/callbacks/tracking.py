@@ -116,7 +116,7 @@ class TrackingCallback(BaseCallback):
 
     # -- what is sent
 
-    def _log(self, values: dict[str, Any], step: int) -> None:
+    def _log(self, values: Kwargs, step: int) -> None:
         self._try(self._log_values, values, step)
         self._try(self._send_videos, UNTOUCHED)
 
@@ -155,7 +155,7 @@ class TrackingCallback(BaseCallback):
         """Starts a run, or continues `run_id`, with these settings; returns its identifier."""
 
     @abstractmethod
-    def _log_values(self, values: dict[str, Any], step: int) -> None:
+    def _log_values(self, values: Kwargs, step: int) -> None:
         """Sends the entries of a log line: numbers, texts, arrays and media."""
 
     @abstractmethod
@@ -179,11 +179,11 @@ class TrackerSink(KVWriter):
         send: function of the entries and the env step.
     """
 
-    def __init__(self, name: str, send: Callable[[dict[str, Any], int], None]) -> None:
+    def __init__(self, name: str, send: Callable[[Kwargs, int], None]) -> None:
         self.name = name
         self.send = send
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Sends the entries that are not excluded."""
         entries = {
             key: plain(value) for key, value in key_values.items() if self.name not in (key_excluded.get(key) or ())
@@ -195,7 +195,7 @@ class TrackerSink(KVWriter):
         """Does nothing: the callback ends the run."""
 
 
-def run_settings(model: Trainer) -> dict[str, Any]:
+def run_settings(model: Trainer) -> Kwargs:
     """Returns algorithm, environment, constructor arguments and steps of a model as plain data."""
     return {
         "algorithm": type(model).__name__,
@@ -219,7 +219,7 @@ def env_name(env: EnvLike) -> str:
 
 def flatten(settings: Settings, prefix: str = "") -> Kwargs:
     """Returns nested settings under dotted names."""
-    found: dict[str, Any] = {}
+    found: Kwargs = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
             found |= flatten(value, f"{prefix}{name}.")

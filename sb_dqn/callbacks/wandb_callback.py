@@ -101,7 +101,7 @@ class WandbCallback(TrackingCallback):
                 f"mode='offline'."
             ) from error
 
-    def _log_values(self, values: dict[str, Any], step: int) -> None:
+    def _log_values(self, values: Kwargs, step: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = {key: self._value(value, Path(folder)) for key, value in values.items()}
             self._run.log({STEP: step} | {key: value for key, value in found.items() if value is not None})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from sb_dqn.exploration.epsilon import EpsilonGreedy
 from sb_dqn.exploration.ladders import ApexLadder, Ladder, LadderPart, LogLadder
 from sb_dqn.schedules import Constant, Schedule, as_schedule
 from sb_dqn.spaces import ActionShape
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 KINDS = ("epsilon", "boltzmann", "none")
 KEYS = {
@@ -45,7 +44,7 @@ class ExplorationConfig:
     ladder: Ladder | None = None
     off_after: int | None = None
     evaluation_eps: float | None = None
-    factory: Callable[[ActionShape, int, np.random.Generator], Any] | None = None
+    factory: Callable[[ActionShape, int, np.random.Generator], Exploration] | None = None
 
     def for_lanes(self, first_lane: int, total_lanes: int, share: tuple[int, int] = (0, 1)) -> ExplorationConfig:
         """Returns the configuration for lanes from `first_lane` of a model with `total_lanes`; `share` as in `EpsilonGreedy`."""
@@ -72,7 +71,7 @@ class ExplorationConfig:
         evaluation: Exploration | None = None
         if self.evaluation_eps is not None:
             evaluation = EpsilonGreedy(Constant(self.evaluation_eps), actions, num_lanes, rng)
-        further: dict[str, Any] = {"off_after": self.off_after, "evaluation": evaluation}
+        further: Kwargs = {"off_after": self.off_after, "evaluation": evaluation}
         if self.kind == "boltzmann":
             return Boltzmann(self.schedule, actions, num_lanes, rng, **further)
         return EpsilonGreedy(self.schedule, actions, num_lanes, rng, ladder=self.ladder, share=share, **further)

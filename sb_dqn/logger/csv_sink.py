@@ -13,6 +13,7 @@ from sb_dqn.errors import printable
 from sb_dqn.files import atomic_write, csv_text
 from sb_dqn.logger.entries import included
 from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
+from sb_dqn.types import Kwargs
 
 CLOCK = "time/total_timesteps"
 """Column that distinguishes a resumed run from a new one."""
@@ -31,7 +32,7 @@ class CSVOutputFormat(KVWriter):
         self._started = False
         self.file = open_for_append(self.path)
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes one row."""
         entries = {printable(key): value for key, value in included(key_values, key_excluded, "csv").items()}
         if not entries:
@@ -47,7 +48,7 @@ class CSVOutputFormat(KVWriter):
         """Closes the file."""
         self.file.close()
 
-    def _start(self, entries: dict[str, Any]) -> None:
+    def _start(self, entries: Kwargs) -> None:
         """Continues or renames an existing file, before the first row is written."""
         rows = self._read()
         if rows and not _continues(rows, entries):
@@ -78,7 +79,7 @@ class CSVOutputFormat(KVWriter):
         self.file = open_for_append(self.path)
 
 
-def _continues(rows: list[list[str]], entries: dict[str, Any]) -> bool:
+def _continues(rows: list[list[str]], entries: Kwargs) -> bool:
     """Returns True if `entries` belong to the run that wrote `rows`."""
     header = rows[0]
     last = dict(zip(header, rows[-1], strict=False))

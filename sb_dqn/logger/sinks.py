@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from sb_dqn.errors import ConfigurationError, printable
 from sb_dqn.logger.entries import Media, included
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 
 def open_for_append(path: str | os.PathLike[str]) -> TextIO:
@@ -24,7 +24,7 @@ class KVWriter(abc.ABC):
     """Sink for the entries of a `dump`; base class of custom sinks."""
 
     @abc.abstractmethod
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes the entries; numbers are Python numbers, tensors of one or more dimensions NumPy arrays."""
 
     @abc.abstractmethod
@@ -69,7 +69,7 @@ class HumanOutputFormat(KVWriter, SeqWriter):
         """Current output file."""
         return sys.stdout if self._file is None else self._file
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes the table; nothing if every entry is excluded."""
         rows = self._rows(included(key_values, key_excluded, "stdout", "log"))
         if rows:
@@ -132,7 +132,7 @@ class JSONOutputFormat(KVWriter):
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         self.file = open_for_append(filename)
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes one line."""
         entries = included(key_values, key_excluded, "json")
         if entries:
@@ -161,7 +161,7 @@ class TensorBoardOutputFormat(KVWriter):
 
         self.writer: Any = SummaryWriter(log_dir=os.fspath(folder))
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(self, key_values: Kwargs, key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Writes the entries at this step."""
         for key, value in included(key_values, key_excluded, "tensorboard").items():
             self._write_one(key, value, step)

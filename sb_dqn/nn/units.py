@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,9 @@ def watched(network: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 @contextmanager
-def _hooked(network: nn.Module, kinds: tuple[type[nn.Module], ...], hook: Callable[..., Any]) -> Iterator[None]:
+def _hooked(
+    network: nn.Module, kinds: tuple[type[nn.Module], ...], hook: Callable[..., Tensor | None]
+) -> Iterator[None]:
     """Context in which `hook(name, module, inputs, output)` follows each call of a module of these kinds."""
     hooks = [
         part.register_forward_hook(partial(hook, name))
@@ -83,7 +85,7 @@ class Units(NamedTuple):
     unit has one input per pixel."""
 
 
-def find_units(network: nn.Module, run: Callable[[], Any]) -> list[Units]:
+def find_units(network: nn.Module, run: Callable[[], object]) -> list[Units]:
     """Returns the hidden units of a network with known weights on both sides, for any order of layers.
 
     One layer or activation after the other gives labels instead of its outputs: 1 to H, and in a second run H + 1 to 2 H.
@@ -119,7 +121,7 @@ def _is_layer(part: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def _arrivals(network: nn.Module, source: str, run: Callable[[], Any]) -> dict[str, Tensor | None]:
+def _arrivals(network: nn.Module, source: str, run: Callable[[], object]) -> dict[str, Tensor | None]:
     """Returns, by the name of a module that outputs of `source` reach, the number of the output at each of its inputs, -1 for
     those that none reaches; None: a mixture."""
     first, width = _labeled(network, source, run, 0)
@@ -136,7 +138,7 @@ def _arrivals(network: nn.Module, source: str, run: Callable[[], Any]) -> dict[s
     return found
 
 
-def _labeled(network: nn.Module, source: str, run: Callable[[], Any], start: int) -> tuple[dict[str, Tensor], int]:
+def _labeled(network: nn.Module, source: str, run: Callable[[], object], start: int) -> tuple[dict[str, Tensor], int]:
     """Runs with labels from `start` + 1 as the outputs of `source`. Returns the largest value at each input of each module over
     all calls, and the number of labels."""
     seen: dict[str, Tensor] = {}

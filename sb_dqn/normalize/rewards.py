@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float, check_switch, set_fields
 from sb_dqn.normalize.moments import Moments, PeakMoments
-from sb_dqn.types import BoolArray, Rows, State
+from sb_dqn.types import BoolArray, Kwargs, Rows, State
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class NormalizeRewards:
             set_fields(self, peak=check_float("normalize_rewards['peak']", self.peak, 0.0, above=True))
 
 
-def bounded_returns(normalize_rewards: object) -> dict[str, Any]:
+def bounded_returns(normalize_rewards: object) -> Kwargs:
     """Returns the argument `normalize_rewards`, or that of True, with a bound on returns: 5 unless it has one.
 
     That of SimBaV2, Lee et al. 2025, arXiv 2502.15280.

@@ -23,7 +23,7 @@ from sb_dqn.policies.q_policy import (
     RecurrentQPolicy,
 )
 from sb_dqn.policies.sac import SAC_POLICIES, SACPolicy
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 P = TypeVar("P", bound=Policy)
 OPTIMIZER_KEYS = ("optimizer_class", "optimizer_kwargs", "decay_matrices_only")
@@ -82,7 +82,7 @@ ALGORITHM_ARGUMENTS = (
 """Arguments of algorithms that users may expect in `policy_kwargs`, as in other libraries."""
 
 
-def split_policy_kwargs(chosen: type[Policy], policy_kwargs: Settings | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_policy_kwargs(chosen: type[Policy], policy_kwargs: Settings | None) -> tuple[Kwargs, Kwargs]:
     """Returns the keywords of the policy and those of the optimizer, with classes in place of their names.
 
     Args:

@@ -55,7 +55,7 @@ def features_maker(
     normalize_images: bool,
     channels: Channels,
     **norms: bool,
-) -> tuple[Callable[[], Features], dict[str, Any], int | None]:
+) -> tuple[Callable[[], Features], Kwargs, int | None]:
     """Checks the keywords of features.
 
     Args:
@@ -206,7 +206,7 @@ def tower_widths(
     return widths, list(widths)
 
 
-def _joined(shared: list[Any], widths: object) -> Any:
+def _joined(shared: list[int], widths: object) -> object:
     return [*shared, *widths] if isinstance(widths, (list, tuple)) else widths
 
 
@@ -231,7 +231,7 @@ def check_activation(activation_fn: Any) -> type[nn.Module]:
     return checked
 
 
-def sde_settings(use_sde: bool, full_std: bool, use_expln: bool, action_space: Space) -> dict[str, Any] | None:
+def sde_settings(use_sde: bool, full_std: bool, use_expln: bool, action_space: Space) -> Kwargs | None:
     """Returns the arguments of heads with state-dependent exploration; None without it.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import Any
 
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ from sb_dqn.policies.sac_network import (
     make_head,
 )
 from sb_dqn.spaces import BoxActions, Channels, Space, actions_of
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 
 class SACPolicy(StochasticPolicy):
@@ -109,7 +108,7 @@ class SACPolicy(StochasticPolicy):
         self.value_bins = value_bins
         self._num_critics = check_int("policy_kwargs['n_critics']", n_critics, 1)
         self._shares_features = check_bool("policy_kwargs['share_features_extractor']", share_features_extractor)
-        self._sde: dict[str, Any] | None = sde_settings(use_sde, full_std, use_expln, action_space)
+        self._sde: Kwargs | None = sde_settings(use_sde, full_std, use_expln, action_space)
         log_std = check_float("policy_kwargs['log_std_init']", log_std_init, -20.0, 2.0)
         clip = check_float("policy_kwargs['clip_mean']", clip_mean, 0.0)
         if self._sde is not None:

@@ -265,7 +265,7 @@ def _class_name(model: Path) -> str:
     return str(model_info(model).get("class"))
 
 
-def env_of(run: Run, env_id: str | None) -> tuple[str, dict[str, Any]]:
+def env_of(run: Run, env_id: str | None) -> tuple[str, Kwargs]:
     """Returns id and keywords of the environment to play: `env_id` if it is not None, else the training environment.
 
     The keywords are those of evaluations during training, or none if `env_id` is another environment.

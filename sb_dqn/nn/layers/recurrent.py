@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from sb_dqn.checks import check_bool, check_choice, check_float, check_int, set_
 from sb_dqn.devices import is_host_visible
 from sb_dqn.errors import ConfigurationError
 
-KINDS: dict[str, tuple[Any, int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
+KINDS: dict[str, tuple[type[nn.LSTM] | type[nn.GRU], int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
 """Class, and state values per unit."""
 
 FEATURES = "features"

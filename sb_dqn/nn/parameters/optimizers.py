@@ -40,7 +40,12 @@ class RMSpropTFLike(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0
+        self,
+        params: Iterable[torch.Tensor],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         check_float("alpha", alpha, 0.0, 1.0)
         check_float("eps", eps, 0.0)
@@ -57,7 +62,7 @@ class RMSpropTFLike(torch.optim.Optimizer):
                     self._move(parameter, parameter.grad, group)
         return loss
 
-    def _move(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def _move(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Kwargs) -> None:
         state = self.state[parameter]
         if not state:
             state["square_avg"] = torch.ones_like(parameter)

@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError, SpaceError, nearest
 from sb_dqn.spaces import (
     Channels,
     Choices,
+    Space,
     choices_of,
     flatten_space,
     image_channels_last,
@@ -24,8 +25,6 @@ from sb_dqn.spaces import (
     leaf_shape,
 )
 from sb_dqn.types import Kwargs, Settings
-
-Space = spaces.Space[Any]
 
 
 class BaseFeaturesExtractor(nn.Module):
