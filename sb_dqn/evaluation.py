@@ -108,7 +108,7 @@ def play_episodes(
     Args:
         model, stream, n_eval_episodes, deterministic, render, callback, seed, max_steps: see `evaluate_policy`.
         max_total_steps: env steps over all lanes after which it ends with the episodes that are finished, maybe none; short
-            episodes are then over-represented. None: no bound.
+            episodes are then over-represented. If None, there is no bound.
         watch: called with the episodes so far after each step.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)

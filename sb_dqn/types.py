@@ -97,11 +97,13 @@ class Rows:
     extra: dict[str, Array] = field(default_factory=dict)
     """Further outputs of the policy at the departure, `[B, ...]`."""
     departed: BoolArray | None = None
-    """`[B]` lanes whose actions are in `action`; None: all. A tick from other processes may hold some lanes only: a lane
-    without a departure and without a row here is unchanged, one without a departure but with a row was restarted."""
+    """`[B]` lanes whose actions are in `action`. If None, `action` has those of all lanes. A tick from other processes may
+    hold some lanes only: a lane without a departure and without a row here is unchanged, one without a departure but with a
+    row was restarted."""
 
     def restarted(self) -> BoolArray | None:
-        """Returns the lanes `[B]` that were reset in the middle of an episode, whose open rows are cut; None: no lane."""
+        """Returns the lanes `[B]` that were reset in the middle of an episode, whose open rows are cut, or None if
+        there is no such lane."""
         if self.departed is None:
             return np.ones_like(self.stepped) if self.action is None else None
         arrived: BoolArray = np.any([slot.valid for slot in self.slots], axis=0)
@@ -136,13 +138,13 @@ class Batch(NamedTuple):
     place: Tensor
     """`[2, N]` int64: lane and absolute row number, for feedback."""
     mask: Tensor | None = None
-    """`[N, A]` bool, legal actions at `obs` (`[N, D, A]` for branches); None: all."""
+    """`[N, A]` bool, legal actions at `obs` (`[N, D, A]` for branches). If None, all actions are legal."""
     next_mask: Tensor | None = None
-    """`[N, A]` bool, legal actions at `next_obs` (`[N, D, A]` for branches); None: all."""
+    """`[N, A]` bool, legal actions at `next_obs` (`[N, D, A]` for branches). If None, all actions are legal."""
     extra: dict[str, Tensor] | None = None
     """`[N, ...]` further outputs of the policy at the departure, from a rollout; `future_action` and `future_valid` with `future`."""
     future: dict[str, Tensor] | None = None
-    """`[K * N, ...]` observations 1 .. K steps after `obs`, for self-prediction; None: not read."""
+    """`[K * N, ...]` observations 1 .. K steps after `obs`, for self-prediction. If None, they are not read."""
 
     def to(self, device: torch.device) -> Batch:
         """Returns the batch on `device`; `self` if it is there already."""

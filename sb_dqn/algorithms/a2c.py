@@ -28,17 +28,19 @@ class A2C(ActorCriticAlgorithm):
             ActorCriticPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete, MultiBinary or Box.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
         gamma: discount, [0, 1].
-        gae_lambda: lambda of generalized advantage estimation, [0, 1]; 1: n-step return minus value.
+        gae_lambda: lambda of generalized advantage estimation, [0, 1]; 1 is the n-step return minus the value.
         ent_coef: weight of the entropy bonus, >= 0.
         vf_coef: weight of the value loss, >= 0.
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
         rms_prop_eps: epsilon of RMSprop, >= 0.
-        use_rms_prop: torch.optim.RMSprop with alpha 0.99, else Adam; an `optimizer_class` in `policy_kwargs` overrides both.
-        normalize_advantage: normalize advantages over the rollout to mean 0 and standard deviation 1.
-        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps; None: the longest.
+        use_rms_prop: True uses torch.optim.RMSprop with alpha 0.99, False uses Adam; an `optimizer_class` in `policy_kwargs`
+            overrides both.
+        normalize_advantage: True normalizes advantages over the rollout to mean 0 and standard deviation 1.
+        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps. If None, it is the
+            largest one.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         shared: see `ActorCriticKeywords`.
 

@@ -32,8 +32,8 @@ class CategoricalDQN(DQN):
 
     Args:
         n_atoms: number of atoms, >= 2.
-        v_min, v_max: smallest and largest atom, in units of the return; both None: +-6, with rewards that are divided by a running
-            scale, see `bounded_returns`.
+        v_min, v_max: smallest and largest atom, in units of the return; if both are None, they are +-6, with rewards that are
+            divided by a running scale, see `bounded_returns`.
         priority: "kl" or "cross_entropy", the priority of a transition in prioritized replay.
         kwargs: keywords of DQN.
     """

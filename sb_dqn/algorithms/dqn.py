@@ -46,9 +46,9 @@ class ReturnModel:
     Args:
         distribution: makes the head.
         objective: makes the loss from the bootstrap that `double_q` and `munchausen` define.
-        transform: of the values that the network learns.
-        td_priority: True if the objective's "priority" is an absolute TD error in units of values; None: unless the head is
-            categorical.
+        transform: transform of the values that the network learns.
+        td_priority: True if the objective's "priority" is an absolute TD error in units of values. If None, it is one unless
+            the head is categorical.
     """
 
     distribution: Distribution
@@ -58,7 +58,7 @@ class ReturnModel:
 
     @property
     def feeds_td_errors(self) -> bool:
-        """`td_priority`, or its default."""
+        """`td_priority`, or its default if it is None."""
         return not isinstance(self.distribution, Categorical) if self.td_priority is None else self.td_priority
 
 
@@ -108,19 +108,20 @@ class DQN(OffPolicyAlgorithm):
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", a recurrent one ("MlpLstmPolicy", ...), or a subclass of QPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete or MultiBinary.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         buffer_size: capacity in rows (env steps) over all lanes.
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update, drawn with replacement; sequences if the policy is recurrent.
-        tau: share of the online parameters in each target update, [0, 1]; 1 copies them, 0: it never moves.
+        tau: share of the online parameters in each target update, [0, 1]; 1 copies them, and 0 never changes the target
+            network.
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: one per env step, 0: none.
+        gradient_steps: number of updates each time; -1 makes one per env step, and 0 makes none.
         n_steps: number of rewards before the bootstrap, n, or a dict of `start`, `end`, `updates`, see `Annealed`.
         target_update_interval: env steps between target updates.
         exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].
         exploration_initial_eps, exploration_final_eps: epsilon at the start and at the end, [0, 1].
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
         double_q: double Q-learning: the online network selects the next action, the target network evaluates it (arXiv
             1509.06461).
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
@@ -128,13 +129,13 @@ class DQN(OffPolicyAlgorithm):
             `kind` and `sigma`.
         munchausen: log-policy bonus and soft value (arXiv 2007.14430): True, or a dict of `alpha`, `tau`, `clip`.
         sequences: training sequences of a recurrent policy: a dict of `batch_T`, `warmup_T`, `store_rnn_state_interval`,
-            `eta`, `input_priorities`, `input_priority_shift`; None: the defaults of `Sequences`.
+            `eta`, `input_priorities`, `input_priority_shift`. If None, they are the defaults of `Sequences`.
         loss: "huber" or "mse"; only for scalar values.
         value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
-            `v_max`, `transform`, see `Bins`; False: regression by `loss`.
+            `v_max`, `transform`, see `Bins`; False learns by regression with `loss`.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
-            `off_after`, `temperature`, or a subclass of `Exploration`; None: "epsilon", or "none" with `noisy`.
-        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
+            `off_after`, `temperature`, or a subclass of `Exploration`. If None, it is "epsilon", or "none" with `noisy`.
+        evaluation_eps: epsilon of `predict(deterministic=False)`. If None, it is the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
         act_with: "online", or "target": the target network, whose actions change less from update to update, acts in training and
@@ -143,9 +144,9 @@ class DQN(OffPolicyAlgorithm):
             `weight`.
         target: "copy", a second network; or "shared", further heads of the same network (arXiv 2506.04398), each of which is the
             target of the next and becomes it every `target_update_interval` env steps.
-        iterations: with target="shared": number of heads that learn, K, each the Bellman update of the one before. While learning,
-            each action is that of a random one; `predict` and `q_values` read the last.
-        return_model: head and loss, for subclasses; None: the expected return, by `loss`.
+        iterations: number K of heads that learn with target="shared", each the Bellman update of the one before. While
+            learning, each action is that of a random head; `predict` and `q_values` read the last head.
+        return_model: head and loss, for subclasses. If None, the network learns the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
     Raises:
@@ -158,7 +159,8 @@ class DQN(OffPolicyAlgorithm):
     policy: QPolicy
     defaults: ClassVar[DQNKeywords] = {}
     spread_updates: ClassVar[bool] = False
-    """True: each update is made as soon as its share of `train_freq` env steps is done, not all at their end."""
+    """If True, each update is made as soon as its share of `train_freq` env steps is done, and not all of them at their
+    end."""
 
     def __init__(
         self,
@@ -261,11 +263,11 @@ class DQN(OffPolicyAlgorithm):
 
 
 def shared_heads(target: object, iterations: object, act_with: str) -> int:
-    """Returns the number of heads that learn, with a further one as the first target; 0: the target is another network.
+    """Returns the number of heads that learn, with a further one as the first target, or 0 if the target is another network.
 
     Raises:
-        ConfigurationError: a value is out of its range, `iterations` without target="shared", or `act_with` names a network that
-            there is not.
+        ConfigurationError: a value is out of its range, `iterations` is set without target="shared", or `act_with` names a
+            network that does not exist.
     """
     count = check_int("iterations", iterations, 1)
     if check_choice("target", target, TARGETS) == "shared":

@@ -21,7 +21,7 @@ class FQF(DQN):
     Args:
         n_fractions: number of fractions.
         n_cosines: number of cosines in the embedding of a fraction.
-        kappa: see QRDQN.
+        kappa: threshold of the Huber loss, see QRDQN.
         fraction_learning_rate: learning rate of the fraction proposal network, >= 0.
         entropy_coef: weight of the entropy bonus on the fractions, >= 0.
         kwargs: keywords of DQN.

@@ -30,7 +30,7 @@ class IQN(DQN):
         n_taus, n_target_taus: fractions sampled per transition for the online and the target network.
         n_policy_taus: number of fractions to average over when acting.
         n_cosines: number of cosines in the embedding of a fraction.
-        kappa: see QRDQN.
+        kappa: threshold of the Huber loss, see QRDQN.
         risk: risk-sensitive action selection, without effect on learning: None (neutral), "cvar 0.25" (only the worst quarter
             of returns), "power -2" (risk-averse), "power 2" (risk-seeking).
         kwargs: keywords of DQN.

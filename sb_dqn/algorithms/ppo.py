@@ -29,21 +29,23 @@ class PPO(ActorCriticAlgorithm):
             ActorCriticPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete, MultiBinary or Box.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
         batch_size: maximum number of samples per update; minibatches have nearly equal sizes.
         n_epochs: passes over each rollout.
         gamma: discount, [0, 1].
         gae_lambda: lambda of generalized advantage estimation, [0, 1].
         clip_range: clipping range of the probability ratio around 1, above 0, or a schedule.
-        clip_range_vf: clipping range of the change in value, in units of the return, above 0, or a schedule; None: no clipping.
-        normalize_advantage: normalize advantages over each minibatch to mean 0 and standard deviation 1.
+        clip_range_vf: clipping range of the change in value, in units of the return, above 0, or a schedule. If None,
+            the change is not clipped.
+        normalize_advantage: True normalizes advantages over each minibatch to mean 0 and standard deviation 1.
         ent_coef: weight of the entropy bonus, >= 0.
         vf_coef: weight of the value loss, >= 0.
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
-        target_kl: the rest of a rollout is skipped once the approximate KL divergence exceeds 1.5 times this; None: never.
-        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps, at most batch_size;
-            None: the longest.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
+        target_kl: the rest of a rollout is skipped once the approximate KL divergence exceeds 1.5 times this number. If None,
+            it never is.
+        sequence_length: length of the training sequences of a recurrent policy, a divisor of n_steps, at most batch_size. If
+            None, it is the largest one.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         shared: see `ActorCriticKeywords`.
 

@@ -31,7 +31,7 @@ class PQN(OnPolicyAlgorithm):
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of QPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete or MultiBinary.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         n_steps: length of a rollout in ticks; it has n_steps x lanes rows, reset rows included.
         batch_size: maximum number of samples per update; minibatches have nearly equal sizes.
         n_epochs: passes over each rollout.
@@ -39,13 +39,13 @@ class PQN(OnPolicyAlgorithm):
         q_lambda: lambda of Q(lambda), [0, 1]; 0 bootstraps after one step, 1 at the end of the rollout.
         exploration_fraction: share of `total_timesteps` over which epsilon decreases, [0, 1].
         exploration_initial_eps, exploration_final_eps: epsilon at the start and at the end, [0, 1].
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
         loss: "mse" or "huber".
         value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
             `v_max`, `transform`, see DQN; False: regression by `loss`.
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
-        evaluation_eps: epsilon of `predict(deterministic=False)`; None: the current epsilon.
+        evaluation_eps: epsilon of `predict(deterministic=False)`. If None, it is the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` (default RAdam) and `optimizer_kwargs`; `layer_norm` defaults
             to True.
         shared: see `OnPolicyKeywords`.

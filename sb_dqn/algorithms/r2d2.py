@@ -45,14 +45,15 @@ class R2D2(DQN):
         batch_B: number of sequences per update.
         warmup_T: length of the burn-in before it.
         store_rnn_state_interval: steps between stored recurrent states, where sequences start; consecutive sequences overlap
-            by `batch_T - store_rnn_state_interval` steps. 1: every step; 0: sequences start anywhere with a state of zeros.
+            by `batch_T - store_rnn_state_interval` steps. With 1 a state is stored at every step; with 0 sequences start
+            anywhere with a state of zeros.
         replay_ratio: replayed steps per env step, above 0; kept exactly.
-        count_burn_in: count the burn-in as replayed steps, as rlpyt does; the paper counts only trained steps.
-        pri_eta: see `Sequences.eta`.
+        count_burn_in: True counts the burn-in as replayed steps, as rlpyt does; the paper counts only trained steps.
+        pri_eta: weight of the largest error in the priority of a sequence, see `Sequences.eta`.
         input_priorities, input_priority_shift: see `Sequences`.
-        value_rescale_eps: epsilon of value rescaling; None: no rescaling, as `value_loss` needs it.
+        value_rescale_eps: epsilon of value rescaling. If None, values are not rescaled, as `value_loss` needs it.
         loss: "mse" (half the squared error) or "huber".
-        target_update_interval: env steps between target updates; None: those of 2,500 updates.
+        target_update_interval: env steps between target updates. If None, they are the env steps of 2,500 updates.
         kwargs: keywords of DQN.
     """
 

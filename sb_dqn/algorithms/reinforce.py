@@ -18,19 +18,19 @@ from sb_dqn.types import EnvLike, Settings
 class REINFORCE(ActorCriticAlgorithm):
     """Monte-Carlo policy gradient: one update on all samples of some complete episodes.
 
-    An update uses every step of `episodes_per_update` complete episodes once, weighted by its discounted return. Truncated
+    Each update uses every step of `episodes_per_update` complete episodes once, weighted by its discounted return. Truncated
     episodes are not bootstrapped, since there is no value. Counts of steps are env steps over all lanes.
 
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete, MultiBinary or Box.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         episodes_per_update: number of complete episodes per update, over all lanes.
         gamma: discount, [0, 1].
         ent_coef: weight of the entropy bonus, >= 0.
-        normalize_returns: normalize returns over an update to mean 0 and standard deviation 1.
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        normalize_returns: True normalizes returns over an update to mean 0 and standard deviation 1.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         shared: see `OnPolicyKeywords`.
 

@@ -39,20 +39,20 @@ class SAC(OffPolicyAlgorithm):
     Args:
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of SACPolicy.
         env: see `DQN`. Action space: Box with finite bounds, or Discrete.
-        learning_rate: above 0, or a schedule; for actor, critics and temperature.
+        learning_rate: learning rate of actor, critics and temperature, above 0, or a schedule.
         buffer_size: capacity in rows (env steps) over all lanes.
         learning_starts: env steps before the first update; actions are uniformly random until then.
         batch_size: transitions per update.
         tau: share of the online parameters in each update of the target critics, [0, 1].
         gamma: discount, [0, 1], or a dict of `start`, `end`, `updates`, see `Annealed`.
         train_freq: env steps between updates, or (k, "episode").
-        gradient_steps: updates each time; -1: one per env step, 0: none.
+        gradient_steps: number of updates each time; -1 makes one per env step, and 0 makes none.
         n_steps: number of rewards before the bootstrap, n; the entropies between are left out. Also annealed, see `DQN`.
         ent_coef: temperature alpha: "auto" (learned, starts at 1, or 0.01 with the automatic range of `value_loss`), "auto_0.1"
             (learned, starts at 0.1), or a fixed number >= 0.
         target_update_interval: updates between updates of the target critics.
-        target_entropy: in nats; "auto": minus the number of dimensions of a Box (for bounds -1 and 1), or 0.98 of the entropy
-            of the uniform distribution over the legal choices.
+        target_entropy: target entropy in nats; "auto" is minus the number of dimensions of a Box (for bounds -1 and 1), or
+            0.98 of the entropy of the uniform distribution over the legal choices.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         shared: see `SACKeywords`.
 
@@ -169,7 +169,7 @@ def _temperature(ent_coef: object, automatic: float) -> Temperature:
 
 
 def _target_entropy(value: object, temperature: Temperature) -> float | None:
-    """Returns the target entropy in nats; None: the default of the action space.
+    """Returns the target entropy in nats, or None for the default of the action space.
 
     Raises:
         ConfigurationError: it is neither "auto" nor a number, or the temperature is fixed.

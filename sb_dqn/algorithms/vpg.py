@@ -33,16 +33,16 @@ class VPG(ActorCriticAlgorithm):
         policy: "MlpPolicy", "CnnPolicy", "MultiInputPolicy", or a subclass of ActorCriticPolicy.
         env: id, gymnasium.Env, list of factories, gymnasium VectorEnv, EnvPool env or Stable-Baselines3 VecEnv. Action space:
             Discrete, MultiDiscrete, MultiBinary or Box.
-        learning_rate: above 0, or a schedule.
+        learning_rate: learning rate, above 0, or a schedule.
         episodes_per_update: number of complete episodes per update, over all lanes.
         gamma: discount, [0, 1].
-        gae_lambda: lambda of generalized advantage estimation, [0, 1]; 1: return minus value.
+        gae_lambda: lambda of generalized advantage estimation, [0, 1]; 1 is the return minus the value.
         baseline: "value" (learned), "mean_return" (mean over the update), or "step_mean" (mean over the samples of the update at
             the same step of an episode).
         ent_coef: weight of the entropy bonus, >= 0.
         vf_coef: weight of the value loss, >= 0.
-        normalize_advantage: normalize advantages over an update to mean 0 and standard deviation 1.
-        max_grad_norm: bound on the 2-norm of the gradient; None: no clipping.
+        normalize_advantage: True normalizes advantages over an update to mean 0 and standard deviation 1.
+        max_grad_norm: bound on the 2-norm of the gradient. If None, the gradient is not clipped.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         shared: see `CriticKeywords`.
 

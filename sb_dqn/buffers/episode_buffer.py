@@ -26,7 +26,7 @@ class EpisodeView(SampleView):
     """View of complete episodes; the first places hold the samples, one episode after the other, the rest is padding.
 
     Attributes:
-        baseline: replaces the value if none is learned; None: the policy's value output.
+        baseline: replaces the value if none is learned. If None, it is the policy's value output.
         num_samples: number of samples.
     """
 
@@ -74,7 +74,8 @@ class EpisodeBuffer(OnPolicyBuffer):
 
     Args:
         make_ring: creates a ring with the given rows per lane.
-        episodes_per_update: over all lanes, >= 1; all episodes that end in the same tick are used.
+        episodes_per_update: number of complete episodes per update over all lanes, >= 1; all episodes that end in the same
+            tick are used.
         make_view: creates the view of a ring.
         extras: shapes of the policy's extra outputs other than `value`, of one lane, by name; float32.
 
@@ -102,7 +103,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         self._oldest = self.begin.copy()  # oldest row still needed
 
     def describe(self) -> str:
-        """Returns one line of text: episodes per update."""
+        """Returns one line of text that describes the episodes per update."""
         return f"an update after every {self.episodes_per_update} episodes over {self.ring.num_lanes} lanes"
 
     @property
@@ -166,7 +167,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         self.num_samples = self.view.num_samples
 
     def synchronize(self, minimum: Callable[[int], int]) -> None:
-        """Raises an error: episodes end at different times for each learner.
+        """Raises an error, since episodes end at different times for each learner.
 
         Raises:
             ConfigurationError: always.

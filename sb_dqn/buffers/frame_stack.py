@@ -65,7 +65,7 @@ class RingObservations(Mapping[str, Tensor]):
     Args:
         read: `observations_at` for the ring; the same object each time.
         lanes, rows: `[N]`, absolute rows.
-        device: of the ring.
+        device: device of the ring.
     """
 
     def __init__(self, read: Read, lanes: IntArray, rows: IntArray, device: torch.device) -> None:
@@ -90,13 +90,12 @@ class RingObservations(Mapping[str, Tensor]):
 
 
 class FrameStack:
-    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as in replay but with NumPy.
-
-    NumPy, because for a few lanes torch's overhead per operation exceeds the time of all of them.
+    """The last K frames of each lane, for acting: a ring of K + 1 rows, stacked as in replay but with NumPy, because for a few
+    lanes torch's overhead per operation exceeds the time of all of them.
 
     Args:
-        frame_stack: K >= 1.
-        num_lanes: B.
+        frame_stack: number of frames K >= 1.
+        num_lanes: number of lanes B.
         spaces: leaf spaces of one lane, single frames; leaves that are not frames are returned unchanged.
     """
 

@@ -67,7 +67,7 @@ class EpisodeBounds:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything, so that `refresh` reads all rows; called after rows were loaded."""
+        """Clears everything, so that `refresh` reads all rows; called after rows were loaded."""
         ring = self.ring
         self._first = np.zeros((ring.rows, ring.num_lanes), np.int64)
         self._last = np.full((ring.rows, ring.num_lanes), UNENDED)
@@ -93,7 +93,7 @@ class EpisodeBounds:
         self._read[lane], self._begin[lane] = stop, begin
 
     def _mark(self, lane: int, begin: int, stop: int, last: int) -> None:
-        """Notes the episode of the rows from `begin` up to `stop`, as far as they are stored."""
+        """Records the episode of the rows from `begin` up to `stop`, as far as they are stored."""
         slots = np.arange(max(begin, int(self._oldest[lane])), stop) % self.ring.rows
         self._first[slots, lane], self._last[slots, lane] = begin, last
 

@@ -19,8 +19,8 @@ class Horizon:
     """Number of steps and discount of n-step returns; both may change between updates, in traces too.
 
     Args:
-        n_steps: n, >= 1, `Annealed`, or a dict of its fields.
-        gamma: discount per env step, [0, 1], or an annealed one, below 1.
+        n_steps: number of steps n >= 1, `Annealed`, or a dict of its fields.
+        gamma: discount per env step, [0, 1], or an annealed discount below 1.
 
     Attributes:
         n_steps: the largest n.
@@ -28,7 +28,7 @@ class Horizon:
         is_annealed: True if one of the two is annealed.
         current: the current n and discount.
         powers: `[n + 1]` float32, gamma^k.
-        within: `[n - 1]` int64, 1 for the steps 2, 3, ... of the current n, else 0; None: all are within.
+        within: `[n - 1]` int64, 1 for the steps 2, 3, ... of the current n, else 0. If None, all are within.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -84,7 +84,7 @@ class Horizon:
 
 
 class TransitionView:
-    """n-step transitions, n being the ring's `n_steps`.
+    """Reads n-step transitions, where n is the ring's `n_steps`.
 
     return_ = sum_{k<m} gamma^k r_{t+k+1}, where m <= n is the number of steps up to and including the first row that
     is `terminal` or `last`; discount = gamma^m, or 0 if row t + m is `terminal`; next_obs = o_{t+m}. So a truncated
@@ -92,9 +92,9 @@ class TransitionView:
 
     Args:
         ring: the ring to read from.
-        horizon: n of the ring, and the discount.
+        horizon: the number of steps n of the ring, and the discount.
         scale: function from stored rewards to the rewards of the loss; pure tensor operations.
-        future: K, further observations to read; the start rule of the ring leaves room for them.
+        future: number K of further observations to read; the start rule of the ring leaves room for them.
     """
 
     def __init__(

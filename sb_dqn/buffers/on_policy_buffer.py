@@ -173,7 +173,7 @@ class OnPolicyBuffer(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Returns one line of text."""
+        """Returns one line of text that describes the buffer."""
 
     def sample_from(self, drawn: Tensor) -> Batch:
         """Returns the samples at places `[N]` int64 from `draw`; pure tensor operations."""
@@ -184,17 +184,17 @@ class OnPolicyBuffer(ABC):
         return self.sample_from
 
     def refresh(self) -> None:  # noqa: B027  # not every buffer has something to refresh
-        """Does nothing: `complete` has prepared all samples."""
+        """Does nothing, since `complete` has prepared all samples."""
 
     def feedback(self, batch: Batch, priority: Tensor) -> None:  # noqa: B027  # nor something to learn from it
-        """Does nothing: all samples have the same weight."""
+        """Does nothing, since all samples have the same weight."""
 
     def sends_batches(self, device: torch.device) -> bool:
-        """Returns False: the rows are on the device of the networks."""
+        """Returns False, since the rows are on the device of the networks."""
         return False
 
     def preserve_state(self) -> AbstractContextManager[None]:
-        """Restores nothing: `feedback` changes nothing."""
+        """Restores nothing, since `feedback` changes nothing."""
         return nullcontext()
 
     def open_observation(self) -> Any:

@@ -22,7 +22,7 @@ from sb_dqn.schedules import Linear, Schedule, as_schedule
 from sb_dqn.types import IntArray, Slot
 
 PAPER_BETA = Linear(0.4, 1.0)
-"""From 0.4 at the start to 1 at the end of training, as in the paper."""
+"""Schedule of beta from 0.4 at the start to 1 at the end of training, as in the paper."""
 CHANGES = 32
 """Leaves per lane that one copy to a device holds: those of rows that may start now, and of those that no longer may."""
 SMALLEST, LARGEST = 1e-100, 1e100
@@ -94,9 +94,9 @@ class PrioritizedSampler(Sampler):
 
     Args:
         ring: the ring; `ring.refresh_bounds()` and `refresh()` must have been called since the last arrival.
-        batch_size: N >= 1.
-        settings: see `Prioritized`; None: its defaults.
-        input_priorities: priorities of new start rows; None: all of them get the initial one.
+        batch_size: number of samples N >= 1.
+        settings: see `Prioritized`. If None, they are its defaults.
+        input_priorities: priorities of new start rows. If None, all of them get the initial one.
     """
 
     def __init__(

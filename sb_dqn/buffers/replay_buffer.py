@@ -36,9 +36,9 @@ class UpdateSchedule:
     """Update schedule: `gradient_steps` for every `train_freq` env steps (or episodes).
 
     Args:
-        train_freq: >= 1, counted over all lanes; reset rows are not env steps.
+        train_freq: env steps (or episodes) between updates, >= 1, counted over all lanes; reset rows are not env steps.
         unit: "step" or "episode".
-        gradient_steps: >= 0, or -1 for the number of env steps since the last updates.
+        gradient_steps: number of gradient steps each time, >= 0, or -1 for the number of env steps since the last updates.
         learning_starts: env steps before the first update, >= 0.
         spread: True distributes the gradient steps evenly over `train_freq` env steps instead of running them all at the end;
             only for unit "step" and `gradient_steps` >= 1.
@@ -71,7 +71,7 @@ class ReplayBuffer:
         sampler: selects rows; uniform or prioritized.
         view: reads transitions or sequences at these rows.
         schedule: number of updates per env step.
-        relabeler: replaces goals of the transitions; None: they keep theirs.
+        relabeler: replaces goals of the transitions. If None, they keep their goals.
     """
 
     def __init__(
@@ -238,9 +238,9 @@ class ReplayBuffer:
         own one, never from those of the model, and priorities stay as they are.
 
         Args:
-            batch_size: N, transitions, or sequences for a recurrent policy, >= 1; None: that of the model.
-            generator: source of random numbers, on any device; None: the buffer's own generator, which starts from seed 0 in
-                each process and is not saved.
+            batch_size: N, transitions, or sequences for a recurrent policy, >= 1. If None, it is that of the model.
+            generator: source of random numbers, on any device. If None, it is the buffer's own generator, which starts from
+                seed 0 in each process and is not saved.
 
         Returns:
             A `Batch` of new tensors on the device of the buffer:

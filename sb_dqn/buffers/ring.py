@@ -41,7 +41,7 @@ class Ring:
     Args:
         layout: rows, lanes, columns and device.
         host_visible: True if the CPU can address the tensors: rows are then written through NumPy views of them. False stages
-            rows in host memory and sends them as one packet per tick, on a CPU too. None: as the device is.
+            rows in host memory and sends them as one packet per tick, on a CPU too. If None, the device decides.
 
     Raises:
         ConfigurationError: an unusable path.
@@ -107,7 +107,7 @@ class Ring:
         self.total = self.edge[-1:]
 
     def describe(self) -> str:
-        """Returns one line of text: rows, lanes, size and location."""
+        """Returns one line of text that describes rows, lanes, size and location."""
         return self.layout.describe()
 
     def __len__(self) -> int:
@@ -155,7 +155,7 @@ class Ring:
         Args:
             action: `[B, ...]`.
             extras: arrays `[B, ...]` by name.
-            departed: `[B]` lanes to store them for; None: all.
+            departed: `[B]` lanes to store them for. If None, they are stored for all lanes.
         """
         lanes = None if departed is None else np.flatnonzero(departed)
         where = self.open_rows(lanes)
@@ -169,7 +169,7 @@ class Ring:
         """Marks open rows `last`, not `terminal`, because the stream restarts. No sample has started there yet.
 
         Args:
-            lanes: `[B]` lanes that restart; None: all.
+            lanes: `[B]` lanes that restart. If None, all lanes restart.
         """
         if self._common_cursor == 0:
             return

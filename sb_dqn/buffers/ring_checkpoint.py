@@ -35,7 +35,7 @@ def check_state(
     Args:
         state: result of `Ring.state_dict`.
         columns: `[rows * B (+ 1), *shape]` by name, of the ring that loads it.
-        layout: of that ring.
+        layout: layout of that ring.
         others: names of other required entries.
 
     Raises:

@@ -32,7 +32,7 @@ class ColumnSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one cell."""
+        """Number of bytes of one cell."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def slots(self, rows: int) -> int:
@@ -83,7 +83,7 @@ class StartRule:
 
 
 class Layout:
-    """T rows for each of B lanes, and the columns of a row.
+    """Layout of a ring: T rows for each of B lanes, and the columns of a row.
 
     Args:
         capacity: rows over all lanes, >= num_lanes * (n_steps + frame_stack).
@@ -96,7 +96,7 @@ class Layout:
         path: file to map them from instead of memory (CPU only); scratch space, not a checkpoint.
         action_axes: shape of one action: `()`, `(D,)` for branches, or that of a Box.
         masks: True stores action masks; every slot must have one.
-        start_rule: rule for sequences; None: transitions.
+        start_rule: rule for sequences. If None, samples are transitions.
 
     Raises:
         ConfigurationError: nothing to stack, a file on a GPU, or too few rows for one window.
@@ -205,7 +205,7 @@ class Layout:
         return sum(column.nbytes * column.cells(self.rows, self.num_lanes) for column in self.columns.values())
 
     def describe(self) -> str:
-        """Returns one line of text: rows, lanes, size and location."""
+        """Returns one line of text that describes rows, lanes, size and location."""
         in_memory = "in memory" if self.device.type == "cpu" else f"on {self.device}"
         place = in_memory if self.path is None else f"in file {self.path}"
         return (

@@ -89,7 +89,7 @@ def check_budget(needed: int, device: torch.device, path: Path | None, name: str
 
 
 def available_memory(device: torch.device, path: Path | None = None) -> tuple[int | None, str]:
-    """Returns the bytes available for a buffer (None: unknown), and a description of the location."""
+    """Returns the bytes available for a buffer, or None if they are unknown, and a description of the location."""
     if path is not None:
         return shutil.disk_usage(path.parent).free, f"on the disk of {path}"
     if device.type == "cuda":
@@ -194,7 +194,7 @@ class StartRuleColumns:
     Args:
         rule: the rule.
         rows: T, rows per lane.
-        num_lanes: B.
+        num_lanes: number of lanes B.
         writers: objects to assign rows to, by column.
     """
 

@@ -63,7 +63,7 @@ class RolloutBuffer(OnPolicyBuffer):
     occupy `[n_steps, B]` places, padded with weight 0, so that all shapes are fixed.
 
     Args:
-        ring: with `rows_needed` rows per lane.
+        ring: ring with `rows_needed` rows per lane.
         n_steps: ticks of a rollout, >= 1.
         n_epochs: number of times each sample is used, >= 1.
         batch_size: largest number of samples of a minibatch, >= 1; minibatches are of equal size as far as possible.
@@ -103,7 +103,7 @@ class RolloutBuffer(OnPolicyBuffer):
         self._permutation = torch.full((count,), self.pieces, device=ring.device)
 
     def describe(self) -> str:
-        """Returns one line of text: steps and updates of a rollout."""
+        """Returns one line of text that describes steps and updates of a rollout."""
         lanes = self.ring.num_lanes
         return (
             f"rollouts of {self.n_steps} x {lanes} = {self.n_steps * lanes:,} steps, "
@@ -232,7 +232,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
     """
 
     def describe(self) -> str:
-        """Returns one line of text: steps, updates and length of the sequences."""
+        """Returns one line of text that describes steps, updates and length of the sequences."""
         return f"{super().describe()}, in sequences of {self.length}"
 
     def sample_from(self, drawn: Tensor) -> Batch:

@@ -29,14 +29,14 @@ class Sequences:
 
     Args:
         batch_T: trained steps of a sequence, >= 1.
-        warmup_T: burn-in: steps before them that only update the recurrent state, >= 0.
-        store_rnn_state_interval: k, rows of an episode between two stored states, at which sequences start; 1: at any row;
-            0: no states are stored, and a sequence starts at any row with a state of zeros.
+        warmup_T: burn-in steps before the trained ones, which only update the recurrent state, >= 0.
+        store_rnn_state_interval: k, rows of an episode between two stored states, at which sequences start. With 1 they start
+            at any row. With 0 no states are stored, and a sequence starts at any row with a state of zeros.
         eta: weight of the largest error in the priority of a sequence, the mean having the rest, [0, 1].
         input_priorities: True computes priorities of new sequences from the values at acting time; False uses the `initial`
-            of `prioritized_replay`. None: True where later priorities are TD errors, too.
-        input_priority_shift: stored states between the start of the burn-in and the first step that the input priority uses;
-            None: `warmup_T / store_rnn_state_interval`, which gives exactly the trained steps.
+            of `prioritized_replay`. If None, it is True where later priorities are TD errors, too.
+        input_priority_shift: stored states between the start of the burn-in and the first step that the input priority uses.
+            If None, it is `warmup_T / store_rnn_state_interval`, which gives exactly the trained steps.
 
     Raises:
         ConfigurationError: an argument is out of range, or the interval does not divide the lengths.
@@ -117,9 +117,9 @@ class SequenceView:
     Args:
         ring: a ring with the start rule of `sequences`.
         sequences: lengths and interval.
-        horizon: n of the ring, and the discount.
+        horizon: the number of steps n of the ring, and the discount.
         scale: function from stored rewards to the rewards of the loss; networks read the stored ones.
-        transform: of the values that the networks learn.
+        transform: transform of the values that the networks learn.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ class StagedRows:
 
     Args:
         groups: see `allocate_groups`.
-        num_lanes: B.
+        num_lanes: number of lanes B.
         device: device of the columns.
     """
 

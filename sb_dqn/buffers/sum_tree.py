@@ -29,7 +29,7 @@ class SumTree:
     Args:
         size: number of leaves, >= 1; indices are 0 .. size - 1.
         device: device of the tensors.
-        host_visible: see `Ring`; None: as the device is.
+        host_visible: see `Ring`. If None, the device decides.
     """
 
     def __init__(self, size: int, device: torch.device | str = "cpu", host_visible: bool | None = None) -> None:

@@ -47,7 +47,7 @@ class Sampler(ABC):
         return self.locate(noise.to(self.ring.device))
 
     def add(self, slot: Slot) -> None:  # noqa: B027 - the ring's bounds suffice for most samplers
-        """Called after a slot has been written into the ring."""
+        """Updates the sampler after a slot has been written into the ring."""
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:  # noqa: B027 - most samplers have no priorities
         """Sets new priorities `[N]` of the rows `index` `[2, N]` (lane, absolute row)."""
@@ -89,7 +89,7 @@ class UniformSampler(Sampler):
 
     Args:
         ring: the ring; `ring.refresh_bounds()` must have been called since the last arrival.
-        batch_size: N >= 1.
+        batch_size: number of samples N >= 1.
     """
 
     CANDIDATES = 4

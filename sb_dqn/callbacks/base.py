@@ -82,7 +82,7 @@ class BaseCallback(ABC):
     the callback that triggers this one, or None.
 
     Args:
-        verbose: 0: no output, 1: events, 2: details.
+        verbose: 0 prints nothing, 1 prints events, 2 prints details.
     """
 
     model: Trainer
@@ -98,7 +98,7 @@ class BaseCallback(ABC):
 
     @property
     def training_env(self) -> EnvLike:
-        """The training environment, with the attributes of Stable-Baselines3's `VecEnv`.
+        """Returns the training environment, with the attributes of Stable-Baselines3's `VecEnv`.
 
         `observation_space` and `action_space` are those of one lane; `get_attr`, `set_attr` and `env_method` take `indices`;
         all other attributes are those of `model.get_env()`. A `VecEnv` of Stable-Baselines3 is returned as it is.
@@ -214,7 +214,8 @@ class BaseCallback(ABC):
 
     @contextmanager
     def _training_continues(self, file: str) -> Iterator[None]:
-        """Context in which `file` is written: if that fails (disk full, folder read-only), it warns, once for each file."""
+        """Returns a context in which `file` is written. If that fails (disk full, folder read-only), it warns once for each
+        file."""
         try:
             yield
         except OSError as error:

@@ -24,15 +24,15 @@ class CheckpointCallback(BaseCallback):
         save_freq: environment steps over all lanes between two checkpoints (Stable-Baselines3 counts calls), >= 1.
         save_path: folder of the files, created if missing.
         name_prefix: prefix of the file names.
-        save_replay_buffer: saves the replay buffer too, if the algorithm has one.
-        save_vecnormalize: saves the statistics of `VecNormalize` too, if there is one.
-        verbose: 2: prints the path of each file.
-        full: full checkpoints, from which `load(path, env=...).resume()` continues exactly; saved at the end of the tick,
-            after all other callbacks.
-        trust: full checkpoints pickle an environment that cannot return its state.
-        incremental: full checkpoints share the replay rows in the folder `replay_rows` of `save_path`, where each row is
-            written once; after a zip is deleted, the next checkpoint deletes the rows that only it used. A thread writes
-            them during training; `learn` returns when the last checkpoint is written.
+        save_replay_buffer: True saves the replay buffer too, if the algorithm has one.
+        save_vecnormalize: True saves the statistics of `VecNormalize` too, if there is one.
+        verbose: 2 prints the path of each file.
+        full: True saves full checkpoints, from which `load(path, env=...).resume()` continues exactly; saved at the end of the
+            tick, after all other callbacks.
+        trust: True allows full checkpoints to pickle an environment that cannot return its state.
+        incremental: with True, full checkpoints share the replay rows in the folder `replay_rows` of `save_path`, where each
+            row is written once; after a zip is deleted, the next checkpoint deletes the rows that only it used. A thread
+            writes them during training; `learn` returns when the last checkpoint is written.
 
     Raises:
         ConfigurationError: `save_freq` is out of range, or `incremental` without `full`.

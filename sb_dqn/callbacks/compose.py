@@ -23,8 +23,8 @@ class EventCallback(BaseCallback):
     """Triggers a child callback at an event; a subclass calls `_on_event` when it happens.
 
     Args:
-        callback: child callback, of any type that `learn` accepts; None: no child.
-        verbose: 0: no output, 1: events, 2: details.
+        callback: child callback, of any type that `learn` accepts. If None, there is no child.
+        verbose: 0 prints nothing, 1 prints events, 2 prints details.
     """
 
     def __init__(self, callback: MaybeCallback = None, verbose: int = 0) -> None:
@@ -82,8 +82,8 @@ class ConvertCallback(BaseCallback):
     """Calls a function `(locals, globals) -> bool | None` at every step; False stops the training.
 
     Args:
-        callback: the function; None: no call.
-        verbose: 0: no output, 1: events, 2: details.
+        callback: the function. If None, it is not called.
+        verbose: 0 prints nothing, 1 prints events, 2 prints details.
     """
 
     def __init__(self, callback: FunctionCallback | None, verbose: int = 0) -> None:
@@ -96,9 +96,9 @@ class ConvertCallback(BaseCallback):
 
 
 class ForeignCallback(BaseCallback):
-    """Passes each hook on to a callback that does not derive from our `BaseCallback`.
+    """Passes each hook on to a callback that does not derive from the `BaseCallback` of this package.
 
-    Its `locals` is a plain dict with the entries of ours, filled at each step.
+    The `locals` of the callback is a plain dict, which is filled at each step with the entries of this one.
 
     Args:
         callback: object with the methods in `HOOKS`.

@@ -12,11 +12,11 @@ class DiagnoseCallback(BaseCallback):
 
     The measures are in the next log line, as `diagnose/<name>`. The training is the same with and without it, bit for bit.
 
-    Attributes: `diagnosis`, the latest one; None before the first.
+    Attributes: `diagnosis`, the latest diagnosis, or None before the first.
 
     Args:
         every: environment steps over all lanes between two looks, >= 1.
-        verbose: 1: prints each kind of finding once.
+        verbose: 1 prints each kind of finding once.
 
     Raises:
         ConfigurationError: `every` is no whole number >= 1.

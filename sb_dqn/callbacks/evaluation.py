@@ -42,15 +42,15 @@ class EvalCallback(EventCallback):
         callback_on_new_best: triggered after an evaluation with a new best mean return.
         callback_after_eval: triggered after each evaluation.
         n_eval_episodes: episodes in total, divided over the lanes, >= 1.
-        eval_freq: environment steps over all lanes between two evaluations (Stable-Baselines3 counts calls);
-            0 or less: never.
-        log_path: folder of `evaluations.npz`; None: no file.
-        best_model_save_path: folder of `best_model.zip`; None: no file.
+        eval_freq: environment steps over all lanes between two evaluations (Stable-Baselines3 counts calls); 0 or less never
+            evaluates.
+        log_path: folder of `evaluations.npz`. If None, the file is not written.
+        best_model_save_path: folder of `best_model.zip`. If None, the file is not written.
         deterministic: greedy actions; False: actions with exploration.
         render: calls `render` of the environment after every step.
-        verbose: 1: prints each result.
+        verbose: 1 prints each result.
         warn: accepted for compatibility with Stable-Baselines3; has no effect.
-        seed: seed of the episodes; None: the seed of the model.
+        seed: seed of the episodes. If None, it is the seed of the model.
         max_steps: steps after which an episode is cut, >= 1.
 
     Raises:

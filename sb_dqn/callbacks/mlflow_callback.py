@@ -35,8 +35,8 @@ class MLflowCallback(TrackingCallback):
     The server is that of `mlflow.set_tracking_uri` or `MLFLOW_TRACKING_URI`.
 
     Args:
-        experiment: name of the experiment, created if missing; None: MLflow's current one.
-        run_name: name of a new run; None: MLflow chooses one.
+        experiment: name of the experiment, created if missing. If None, it is MLflow's current one.
+        run_name: name of a new run. If None, MLflow chooses one.
         run_id: run to continue.
         tags: tags of the run.
         save_model, save_freq, video_folder, verbose: see `TrackingCallback`.

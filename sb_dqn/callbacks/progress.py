@@ -23,9 +23,9 @@ class ProgressDisplay:
     Args:
         console: rich console to write to.
         total: number of steps or episodes.
-        unit: their name.
-        done: number of those that are done.
-        transient: True to remove the bar at the end.
+        unit: name of the steps or episodes.
+        done: number of steps or episodes that are done.
+        transient: True removes the bar at the end.
     """
 
     def __init__(self, console: Console, total: int, unit: str, done: int = 0, transient: bool = False) -> None:
@@ -83,7 +83,7 @@ class ProgressBarCallback(BaseCallback):
     The bar uses no thread. `close`, which runs after errors too, restores the terminal.
 
     Args:
-        console: rich console to write to; None: `rich.get_console()`, which writes to standard output.
+        console: rich console to write to. If None, it is `rich.get_console()`, which writes to standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -16,10 +16,10 @@ class EvalChild(BaseCallback):
 
     @property
     def evaluation(self) -> EvalCallback:
-        """Nearest `EvalCallback` among the parents.
+        """The nearest `EvalCallback` among the parents.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: no parent is an `EvalCallback`.
         """
         ancestor = self.parent
         while ancestor is not None and not isinstance(ancestor, EvalCallback):
@@ -41,7 +41,7 @@ class StopTrainingOnRewardThreshold(EvalChild):
 
     Args:
         reward_threshold: mean return at which the training stops.
-        verbose: 1: prints the reason.
+        verbose: 1 prints the reason.
     """
 
     def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
@@ -62,7 +62,7 @@ class StopTrainingOnNoModelImprovement(EvalChild):
     Args:
         max_no_improvement_evals: tolerated number of consecutive evaluations without a new best, >= 0.
         min_evals: evaluations before counting starts, >= 0.
-        verbose: 1: prints the reason.
+        verbose: 1 prints the reason.
     """
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
@@ -103,7 +103,7 @@ class StopTrainingOnMaxEpisodes(BaseCallback):
 
     Args:
         max_episodes: episodes per lane, >= 1; the total over all lanes is counted.
-        verbose: 1: prints the reason.
+        verbose: 1 prints the reason.
     """
 
     def __init__(self, max_episodes: int, verbose: int = 0) -> None:

@@ -29,18 +29,18 @@ class TrackingCallback(BaseCallback):
     once.
 
     Args:
-        save_model: sends the model file at the end of `learn`.
-        save_freq: environment steps over all lanes between two model files, >= 1; None: none before the end.
+        save_model: True sends the model file at the end of `learn`.
+        save_freq: environment steps over all lanes between two model files, >= 1. If None, no file is sent before the end.
         video_folder: folder whose videos (.mp4, .gif, .webm) are sent when they are complete, such as that of gymnasium's
             `RecordVideo`; videos that exist before `learn` are left out.
-        verbose: 1: prints where the run is.
+        verbose: 1 prints where the run is.
 
     Raises:
         ConfigurationError: an argument is out of range.
     """
 
     tracker: ClassVar[str]
-    """Name that `exclude` of `logger.record` refers to."""
+    """The name that `exclude` of `logger.record` refers to."""
 
     def __init__(
         self, save_model: bool = True, save_freq: int | None = None, video_folder: object = None, verbose: int = 0
@@ -175,8 +175,8 @@ class TrackerSink(KVWriter):
     """Sink of the logger that passes the entries of each log line on, with converted values.
 
     Args:
-        name: name for `exclude` of `logger.record`.
-        send: function of the entries and the env step.
+        name: name of the sink for `exclude` of `logger.record`.
+        send: function that receives the entries and the env step.
     """
 
     def __init__(self, name: str, send: Callable[[Kwargs, int], None]) -> None:

@@ -87,7 +87,7 @@ def make_atari_env(
         monitor_dir: folder for one `*.monitor.csv` per lane, with raw scores.
         protocol: "classic" (no sticky actions, terminal on life loss, clipped reward, FIRE after a lost life) or
             "sticky" (repeats the last action with probability 0.25, a lost life is not terminal, clipped reward; as in
-            Machado et al. 2018 with `env_kwargs=dict(full_action_space=True)`). None: that of the id.
+            Machado et al. 2018 with `env_kwargs=dict(full_action_space=True)`). If None, the id determines it.
         frame_stack: number of frames K; None is 4, and 1 for games made by gymnasium.make, which support no other.
         num_threads: number of emulator threads; None takes all cores, at most one per lane.
         max_frames: emulator frames after which a game is truncated; None takes the id's limit (108,000, half an hour).

@@ -22,7 +22,8 @@ class StreamOptions:
     protocol: str = ""
     """Name of the evaluation protocol ("classic", "sticky"); empty without one."""
     action_mask: str | None = None
-    """Source of the legal actions: "info" (`info["action_mask"]`), or a key of a Dict observation; None: no masks."""
+    """Source of the legal actions: "info" (`info["action_mask"]`), or a key of a Dict observation. If None, there are no
+    masks."""
     step_timeout: float | None = None
     """Seconds after which a silent worker of an AsyncVectorEnv counts as hung; None waits forever."""
 

@@ -28,15 +28,15 @@ class Exploration(ABC):
         actions: shape of the action space.
         num_lanes: B, > 0.
         rng: generator used by this object only.
-        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
+        evaluation: exploration of `predict(deterministic=False)`. If None, this object explores at its current rate.
     """
 
     needs_values: ClassVar[bool] = False
     """True if `Act` must return action values instead of greedy actions."""
     schedule: Schedule | None = None
-    """Epsilon or temperature over env steps; None: an exploration without one."""
+    """Epsilon or temperature over env steps. If None, the exploration has none."""
     off_after: int | None = None
-    """Env step from which the rate is 0; None: never."""
+    """Env step from which the rate is 0. If None, there is no such step."""
 
     def __init__(
         self, actions: ActionShape, num_lanes: int, rng: np.random.Generator, evaluation: Exploration | None = None

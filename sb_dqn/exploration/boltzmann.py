@@ -20,8 +20,8 @@ class Boltzmann(Exploration):
         actions: shape of the action space.
         num_lanes: B, > 0.
         rng: generator that no other object uses.
-        off_after: env step from which the temperature is 0; None: never.
-        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
+        off_after: env step from which the temperature is 0. If None, there is no such step.
+        evaluation: exploration of `predict(deterministic=False)`. If None, this object explores at its current rate.
     """
 
     needs_values: ClassVar[bool] = True

@@ -33,9 +33,9 @@ class ExplorationConfig:
     Args:
         kind: "epsilon", "boltzmann", or "none" (greedy, for noisy layers).
         schedule: epsilon in [0, 1], or temperature >= 0, over env steps.
-        ladder: final epsilon of each lane; None: that of `schedule`.
-        off_after: env step from which epsilon or temperature is 0; None: never.
-        evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
+        ladder: final epsilon of each lane. If None, it is that of `schedule`.
+        off_after: env step from which epsilon or temperature is 0. If None, there is no such step.
+        evaluation_eps: epsilon of `predict`, [0, 1]. If None, `predict` explores as in training.
         factory: makes an exploration of the user, kind "own".
     """
 
@@ -87,7 +87,7 @@ def as_exploration(value: object, schedule: Schedule, evaluation_eps: float | No
             `(actions, num_lanes, rng) -> Exploration`.
         schedule: default of `schedule` and `temperature`, built from `exploration_initial_eps`, `exploration_final_eps`
             and `exploration_fraction`.
-        evaluation_eps: epsilon of `predict`, [0, 1]; None: exploration as in training.
+        evaluation_eps: epsilon of `predict`, [0, 1]. If None, `predict` explores as in training.
 
     Raises:
         ConfigurationError: an unknown kind, a key of another kind, or a number out of range.

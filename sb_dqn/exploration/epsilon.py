@@ -21,9 +21,9 @@ class EpsilonGreedy(Exploration):
         actions: shape of the action space.
         num_lanes: B, > 0.
         rng: generator used by this object only.
-        ladder: final epsilon of each lane; None: that of the schedule.
-        off_after: env step from which epsilon is 0; None: never.
-        evaluation: exploration of `predict(deterministic=False)`; None: this object at its current rate.
+        ladder: final epsilon of each lane. If None, it is that of the schedule.
+        off_after: env step from which epsilon is 0. If None, there is no such step.
+        evaluation: exploration of `predict(deterministic=False)`. If None, this object explores at its current rate.
         share: k and K, for one of K learners: a ladder over K * B lanes, of which this object has the lanes k, k + K, ...
     """
 

@@ -146,9 +146,9 @@ def configure(folder: str | os.PathLike[str] | None = None, format_strings: Sequ
     """Creates a logger with the named sinks.
 
     Args:
-        folder: folder of the log files; None: `$SB_DQN_LOGDIR`, else a new temporary folder.
-        format_strings: names out of "stdout", "log", "csv", "json", "tensorboard"; None: `$SB_DQN_LOG_FORMAT`, else
-            "stdout,log,csv".
+        folder: folder of the log files. If None, it is `$SB_DQN_LOGDIR`, or a new temporary folder.
+        format_strings: names out of "stdout", "log", "csv", "json", "tensorboard". If None, they are those of
+            `$SB_DQN_LOG_FORMAT`, or else "stdout,log,csv".
 
     Raises:
         ConfigurationError: a name is unknown, or the folder is not writable.

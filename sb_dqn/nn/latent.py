@@ -35,7 +35,7 @@ class LatentModel(nn.Module):
 
     Args:
         width: F, numbers of a latent state.
-        shape: (C, H, W) of it; None: a vector.
+        shape: (C, H, W) of the latent state. If None, the latent state is a vector.
         branches: number of choices of each branch of the action; one number for Discrete actions.
         projected: width of a projection.
     """

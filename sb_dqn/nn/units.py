@@ -123,7 +123,7 @@ def _is_layer(part: nn.Module) -> bool:
 @torch.no_grad()
 def _arrivals(network: nn.Module, source: str, run: Callable[[], object]) -> dict[str, Tensor | None]:
     """Returns, by the name of a module that outputs of `source` reach, the number of the output at each of its inputs, -1 for
-    those that none reaches; None: a mixture."""
+    those that none reaches, and None for a module that a mixture of them reaches."""
     first, width = _labeled(network, source, run, 0)
     second, _ = _labeled(network, source, run, width)
     found: dict[str, Tensor | None] = {}

@@ -50,7 +50,7 @@ class Moments:
         self.squares += squares + np.square(delta) * (before * added / self.count)
 
     def clear(self) -> None:
-        """Removes all data."""
+        """Clears all data."""
         self.count = 0
         self.mean[...] = 0.0
         self.squares[...] = 0.0
@@ -67,7 +67,7 @@ class Moments:
 
     @property
     def variance(self) -> npt.NDArray[np.float64]:
-        """Population variance `[*shape]`, >= 0; 1 without data."""
+        """The population variance `[*shape]`, >= 0; 1 without data."""
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def state_dict(self) -> dict[str, Tensor]:

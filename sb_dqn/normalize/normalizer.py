@@ -18,14 +18,14 @@ from sb_dqn.types import Batch, Blueprint, Rows, State
 
 
 class Normalizer:
-    """Normalizes observations and rewards by running statistics; the identity for a part that is None.
+    """Normalizes observations and rewards by running statistics; a part that is None changes nothing.
 
     Statistics are updated during training only, not by `predict` or evaluations. Rows are stored unnormalized and are
     normalized when read. Updated statistics have no effect until they are committed.
 
     Args:
-        observations: normalizer of observations; None: unchanged.
-        rewards: normalizer of rewards; None: unchanged.
+        observations: normalizer of observations. If None, observations are unchanged.
+        rewards: normalizer of rewards. If None, rewards are unchanged.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Normalizer:
         self.due = False
         """True if the observation statistics must be committed before the next action."""
         self.exchange: Callable[[npt.NDArray[np.float64]], list[npt.NDArray[np.float64]]] | None = None
-        """Function from the array of one learner to those of all, in the same order for each; None: there is one learner."""
+        """Function from the array of one learner to those of all, in the same order for each. If None, there is one
+        learner."""
 
     @property
     def active(self) -> bool:
@@ -163,7 +164,7 @@ class NormalizationConfig:
         Args:
             blueprint: spaces and number of lanes.
             device: device of the networks.
-            buffer_device: device of the rewards in the buffer; None: `device`.
+            buffer_device: device of the rewards in the buffer. If None, it is `device`.
 
         Raises:
             ConfigurationError: no key of the observation can be normalized.

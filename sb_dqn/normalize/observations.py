@@ -24,8 +24,8 @@ class NormalizeObservations:
 
     Args:
         clip: bound of normalized values, > 0.
-        epsilon: added to the variance, > 0.
-        keys: keys of a Dict observation, by path ("camera/left"); None: every floating-point key.
+        epsilon: number that is added to the variance, > 0.
+        keys: keys of a Dict observation, by path ("camera/left"). If None, all floating-point keys are normalized.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -134,7 +134,7 @@ class ObservationNormalizer:
 
 
 def _normalized_keys(leaves: Mapping[str, Space], keys: Sequence[str] | None) -> list[str]:
-    """Returns the keys to normalize: `keys`, or every floating-point key for None."""
+    """Returns the keys to normalize: `keys`, or all floating-point keys if `keys` is None."""
     allowed = [key for key, leaf in leaves.items() if leaf_dtype(leaf).kind == "f"]
     for key in keys or ():
         if key not in allowed:

@@ -20,9 +20,9 @@ class NormalizeRewards:
 
     Args:
         clip: bound of normalized rewards, > 0.
-        epsilon: added to the variance, > 0.
-        peak: rewards are divided by the largest |return| / peak at least, so that no return so far is above it, > 0; None: only
-            by the standard deviation.
+        epsilon: number that is added to the variance, > 0.
+        peak: rewards are divided by the largest |return| / peak at least, so that no return so far is above `peak`, > 0. If
+            None, they are divided by the standard deviation only.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -43,9 +43,8 @@ class NormalizeRewards:
 
 
 def bounded_returns(normalize_rewards: object) -> Kwargs:
-    """Returns the argument `normalize_rewards`, or that of True, with a bound on returns: 5 unless it has one.
-
-    That of SimBaV2, Lee et al. 2025, arXiv 2502.15280.
+    """Returns the argument `normalize_rewards` with a bound on returns, which is 5 as in SimBaV2 (Lee et al. 2025, arXiv
+    2502.15280) unless the argument has one.
     """
     settings = check_switch("normalize_rewards", normalize_rewards, NormalizeRewards) or NormalizeRewards()
     return {"peak": 5.0} | {name: value for name, value in asdict(settings).items() if value is not None}
@@ -58,7 +57,7 @@ class RewardNormalizer:
     Statistics have no effect until `commit`.
 
     Args:
-        settings: clip, epsilon.
+        settings: bound and epsilon.
         gamma: discount per env step, [0, 1].
         num_lanes: B, > 0.
         device: device of the rewards to scale.

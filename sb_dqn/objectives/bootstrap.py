@@ -67,7 +67,7 @@ class Bootstrap:
     Args:
         double_q: the online network selects the next action (van Hasselt et al. 2016, arXiv 1509.06461) or, with
             `munchausen`, defines the policy; otherwise the target network does.
-        munchausen: soft value and bonus; None: greedy value.
+        munchausen: soft value and bonus. If None, the value is greedy.
     """
 
     def __init__(self, double_q: bool = False, munchausen: Munchausen | None = None) -> None:

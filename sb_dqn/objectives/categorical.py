@@ -17,7 +17,7 @@ class CategoricalObjective:
     """Cross-entropy of the prediction relative to the projected target (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
-        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        bootstrap: selection of the next action. If None, the target network selects and evaluates it.
         priority: "kl" (Rainbow, Hessel et al. 2018, arXiv 1710.02298) or "cross_entropy", which also ranks targets of
             high entropy first.
 

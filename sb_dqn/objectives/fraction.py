@@ -21,7 +21,7 @@ class FractionObjective(QuantileObjective):
     represents a different distribution of returns. The priority is that of `QuantileObjective`.
 
     Args:
-        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        bootstrap: selection of the next action. If None, the target network selects and evaluates it.
         kappa: absolute error at which the Huber loss becomes linear, >= 0; 0 is plain quantile regression.
         entropy_coef: coefficient of the entropy of the fraction widths, >= 0.
 

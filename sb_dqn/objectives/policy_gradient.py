@@ -26,7 +26,7 @@ class Terms(NamedTuple):
     advantage: Tensor
     """`[N]`, lambda-return minus the value at collection time: generalized advantage estimation, arXiv 1506.02438."""
     classes: Classes | None = None
-    """The value prediction by classification; None: regression."""
+    """The value prediction by classification. If None, the value is learned by regression."""
 
     def value_loss(self, return_: Tensor) -> Tensor:
         """Returns the squared error of the value `[N]`, or the cross-entropy of its classes, for returns `[N]`."""

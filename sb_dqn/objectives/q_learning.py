@@ -26,7 +26,7 @@ class QLearning:
     where v^- is the largest value of the target network (Mnih et al. 2015) or the next value of `bootstrap`.
 
     Args:
-        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        bootstrap: selection of the next action. If None, the target network selects and evaluates it.
         loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error); values by classification
             have the cross-entropy instead.
         transform: of the values that the network learns.

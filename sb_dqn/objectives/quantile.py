@@ -17,7 +17,7 @@ class QuantileObjective:
     The priority is the mean absolute error over all pairs of a prediction and a target.
 
     Args:
-        bootstrap: selection of the next action; None: the target network selects and evaluates it.
+        bootstrap: selection of the next action. If None, the target network selects and evaluates it.
         kappa: absolute error at which the Huber loss becomes linear, >= 0; 0 is plain quantile regression.
 
     Raises:
@@ -49,7 +49,8 @@ class QuantileObjective:
         }
 
     def further_loss(self, value: object, quantiles: Tensor, action: Tensor) -> Tensor | None:
-        """Returns a second loss `[...]` of a value with the quantiles `[..., M]` of the actions taken; None: there is none."""
+        """Returns a second loss `[...]` of a value with the quantiles `[..., M]` of the actions taken, or None if there is
+        none."""
         return None
 
 

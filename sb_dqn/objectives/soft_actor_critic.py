@@ -25,7 +25,7 @@ class SoftActorCritic:
     :math:`|Q_c - y|`. Critics by classification have the cross-entropy to the classes of y in place of the squared error.
 
     Args:
-        target_entropy: nats; None: 0.98 of the entropy of the uniform policy over legal actions.
+        target_entropy: target entropy in nats. If None, it is 0.98 of the entropy of the uniform policy over legal actions.
         num_actions: A; 0 for a Box.
         learns_alpha: the temperature is learned.
     """

@@ -39,7 +39,7 @@ class ActorCriticPolicy(StochasticPolicy):
         observation_space: space of one lane, as the networks see it.
         action_space: Discrete, MultiDiscrete, MultiBinary, or a Box.
         net_arch: widths of the linear layers after the features, for each of the two towers, or `dict(pi=[...],
-            vf=[...])`; None: [64, 64], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
+            vf=[...])`. If None, it is [64, 64], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
         activation_fn: activation after each layer.
         ortho_init: orthogonal initial weights (see `ActorCriticNetwork`).
         log_std_init: for a Box: initial log standard deviation, in the units of the action.
@@ -48,10 +48,10 @@ class ActorCriticPolicy(StochasticPolicy):
         use_expln: with state-dependent exploration: standard deviations that grow more slowly than exp, see `StateDependentStd`.
         binary_logits: for MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
         share_features_extractor: one features extractor for policy and value.
-        features_extractor_class: None: chosen by the space.
+        features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
         layer_norm: layer norm before each activation, in CNNs of this package too.
         recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
@@ -190,7 +190,7 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         lstm_dropout: probability of a zero between two layers in updates, [0, 1).
         shared_lstm: policy and value share one recurrent layer; False: each has its own.
         critic_lstm: False: the value has no recurrent layer, and reads the observation alone.
-        encoder_arch: widths of the layers between features and recurrent layer; None: [].
+        encoder_arch: widths of the layers between features and recurrent layer. If None, there are none.
         previous_action: the last action is an input of the recurrent layer.
         previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
         kwargs: keywords of `ActorCriticPolicy`. `net_arch` are the layers behind the recurrent layer.

@@ -31,7 +31,7 @@ class ActorCriticOutput(NamedTuple):
     value: Tensor
     """`[N]` float32."""
     classes: Classes | None = None
-    """The value as logits `[N, Z]` of bins; None: it is not learned by classification."""
+    """The value as logits `[N, Z]` of bins. If None, the value is not learned by classification."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TowersConfig:
     Args:
         pi: widths of the policy's layers.
         vf: widths of the value's layers.
-        activation_fn: after each layer.
+        activation_fn: activation after each layer.
         layer_norm: layer norm before each activation.
     """
 
@@ -65,14 +65,14 @@ class ActorCriticNetwork(nn.Module):
 
     Args:
         features: module from observations to `[N, features_dim]`.
-        value_features: features of the value; None: those of the policy.
+        value_features: features of the value. If None, the value reads the features of the policy.
         towers: hidden layers.
-        make_head: from the width of the last layer to the policy's head.
+        make_head: function that makes the policy's head from the width of the last layer.
         ortho_init: orthogonal weights and zero biases: gain 0.01 for the policy's head, 1 for the value's, sqrt(2) for
             the other layers.
         actions: the action space.
-        recurrent: recurrent layers; None: feed-forward.
-        value_bins: settings of a value by classification; None: the value is one number.
+        recurrent: recurrent layers. If None, the network is feed-forward.
+        value_bins: settings of a value by classification. If None, the value is one number.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ActorCriticNetwork(nn.Module):
 
         Args:
             obs: observations, a flat dict of `[N, *shape]`; for a recurrent network its recurrent features from `unroll`.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            mask: `[N, (D,) A]` bool, legal actions. If None, all actions are legal.
         """
         features = self._policy_features(obs)
         value_features = features if self.shares_features else self._value_features(obs)
@@ -198,7 +198,7 @@ class ActorCriticNetwork(nn.Module):
             action: `[S * N, ...]`, previous actions; None if they are no input.
             reward: `[S * N]`, previous rewards; None if they are no input.
             state: `[N, P]` before the first step.
-            begins: `[S, N]` bool, True zeroes the state before that step. None: S is 1 and no episode begins.
+            begins: `[S, N]` bool, True zeroes the state before that step. If None, S is 1 and no episode begins.
         """
         assert self.recurrent_layers is not None
         features = [self.features(obs)]
@@ -220,7 +220,7 @@ class ActorCriticNetwork(nn.Module):
         return outputs, torch.cat(states, -1)
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """Returns None: the network draws no random numbers while learning."""
+        """Returns None, since the network draws no random numbers while learning."""
         return None
 
     def twin(self, dtype: torch.dtype) -> ActorCriticNetwork:

@@ -41,10 +41,10 @@ class Policy(nn.Module, ABC):
     """True if the policy has a recurrent layer."""
 
     recurrent_config: RecurrentConfig | None = None
-    """The recurrent layer; None: feed-forward."""
+    """The recurrent layer. If None, the network is feed-forward."""
 
     _make_features: Callable[[], Features]
-    """Set by the constructors of subclasses."""
+    """Makes the preprocessing and features extractor; the constructors of subclasses set it."""
 
     def __init__(self, observation_space: Space, action_space: Space) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Policy(nn.Module, ABC):
 
     @property
     def extras(self) -> dict[str, tuple[int, ...]] | None:
-        """Shapes, by name, of what a rollout stores with each action besides the value; None: nothing."""
+        """Shapes, by name, of what a rollout stores with each action besides the value. If None, it stores nothing else."""
         return None
 
     @property
@@ -99,8 +99,8 @@ class Policy(nn.Module, ABC):
 
         Args:
             obs: observations, a flat dict of `[N, *shape]`.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
-            noise: random numbers of the networks; None: none.
+            mask: `[N, (D,) A]` bool, legal actions. If None, all actions are legal.
+            noise: random numbers of the networks. If None, the networks use none.
 
         Returns:
             `[N]` int64, 0-based; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box.
@@ -108,17 +108,17 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def greedy_step(self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Returns the best actions; of a recurrent policy also the next state `[N, P]`.
+        """Returns the best actions, and of a recurrent policy also the next state `[N, P]`.
 
         Args:
             obs: observations, a flat dict of `[N, *shape]`.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
-            inputs: of a recurrent policy: previous action `[N, ...]` (`no_action` at the start of an episode), previous
-                reward `[N]` float32 and state `[N, P]` float32 (zeros at the start of an episode).
+            mask: `[N, (D,) A]` bool, legal actions. If None, all actions are legal.
+            inputs: inputs of a recurrent policy only: previous action `[N, ...]` (`no_action` at the start of an episode),
+                previous reward `[N]` float32 and state `[N, P]` float32 (zeros at the start of an episode).
         """
 
     def make_noise(self, rows: int) -> Noise | None:
-        """Returns a buffer for the random numbers of acting on `rows` observations; None if the networks need none."""
+        """Returns a buffer for the random numbers of acting on `rows` observations, or None if the networks need none."""
         return None
 
     def no_action(self, rows: int) -> Array:
@@ -142,7 +142,7 @@ class StochasticPolicy(Policy):
     @property
     @abstractmethod
     def action_head(self) -> ActionHead:
-        """Maps features to a distribution, and samples to actions."""
+        """The head that maps features to a distribution, and samples to actions."""
 
     @abstractmethod
     def distribution(self, obs: dict[str, Tensor], mask: Tensor | None = None) -> ActionDistribution:
@@ -165,11 +165,11 @@ class StochasticPolicy(Policy):
     def sample_step(
         self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """Returns sampled actions; of a recurrent policy also the next state.
+        """Returns sampled actions, and of a recurrent policy also the next state.
 
         Args:
             obs: observations, a flat dict of `[N, *shape]`.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
+            mask: `[N, (D,) A]` bool, legal actions. If None, all actions are legal.
             drawn: random numbers from `draw`.
             inputs: see `greedy_step`.
         """

@@ -60,7 +60,7 @@ def features_maker(
 
     Args:
         space: observation space of one lane.
-        features_extractor_class: class; None: chosen by the space.
+        features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: its keyword arguments.
         normalize_images: see `Features`.
         channels: see `Features`.
@@ -116,7 +116,7 @@ def extractor_of_kind(
     features_extractor_class: type[BaseFeaturesExtractor] | None,
     normalize_images: object,
 ) -> type[BaseFeaturesExtractor] | None:
-    """Returns the features extractor class of a policy of some `kind`; None: chosen by the space.
+    """Returns the features extractor class of a policy of some `kind`, or None if the space decides.
 
     Raises:
         ConfigurationError: the policy is not for this observation space.
@@ -157,10 +157,10 @@ def enable_norm(norm: str, extractor: type[BaseFeaturesExtractor], kwargs: Kwarg
 def check_widths(
     widths: Sequence[int] | None, default: list[int], name: str = "policy_kwargs['net_arch']"
 ) -> list[int]:
-    """Returns the widths of hidden layers; the default for None.
+    """Returns the widths of hidden layers, which are `default` if `widths` is None.
 
     Raises:
-        ConfigurationError: no list of integers from 1.
+        ConfigurationError: `widths` is not a list of integers >= 1.
     """
     if widths is None:
         return default
@@ -178,7 +178,7 @@ def tower_widths(
         net_arch: a list for both, or a dict by the names of the towers.
         towers: names of the towers.
         default: widths of both for None.
-        whole: a dict must have both towers; False: one that it lacks has no hidden layer.
+        whole: if True, a dict must have both towers; otherwise a tower that it lacks has no hidden layer.
 
     Raises:
         ConfigurationError: neither a list nor a dict of the two; the form before Stable-Baselines3 1.8, a list with a dict, has a
@@ -218,7 +218,7 @@ def check_activation(activation_fn: Any) -> type[nn.Module]:
     """Returns a class of modules, or a callable that makes one, such as a partial of a class.
 
     Raises:
-        ConfigurationError: another value.
+        ConfigurationError: `activation_fn` is neither of these.
     """
     module = None
     with suppress(TypeError):  # raised by functions without their argument
@@ -232,7 +232,7 @@ def check_activation(activation_fn: Any) -> type[nn.Module]:
 
 
 def sde_settings(use_sde: bool, full_std: bool, use_expln: bool, action_space: Space) -> Kwargs | None:
-    """Returns the arguments of heads with state-dependent exploration; None without it.
+    """Returns the arguments of heads with state-dependent exploration, or None without it.
 
     Raises:
         ConfigurationError: it is on and the action space is no Box, or an argument is no bool.

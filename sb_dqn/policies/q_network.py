@@ -31,12 +31,13 @@ class QNetworkConfig:
     """The settings of a Q-learning algorithm that change its network.
 
     Args:
-        distribution: what is learned about the return.
+        distribution: what the network learns about the return.
         dueling: duplicate the last hidden layer, for the state value and for the advantages.
-        noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any); None: none.
+        noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any). If None, the weights
+            have no noise.
         act_with: "online" or "target": the network that selects actions.
-        self_prediction: has a model of latent states, which the hidden layers read renormalized.
-        iterations: K, number of heads that learn, with head 0 as the target of the first; 0: one head.
+        self_prediction: the network has a model of latent states, and the hidden layers read these renormalized.
+        iterations: K, number of heads that learn, with head 0 as the target of the first; 0 is a single head.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
@@ -56,8 +57,8 @@ class TorsoConfig:
     """Hidden layers between features and head.
 
     Args:
-        widths: of the layers; dueling duplicates the last one.
-        activation_fn: after each layer.
+        widths: widths of the layers; dueling duplicates the last one.
+        activation_fn: activation after each layer.
         layer_norm: layer norm before each activation.
         spectral_norm: divide the weights by their largest singular value.
         scale_trunk_gradient: with dueling, multiply the gradient below the last layer by 1/sqrt(2).
@@ -76,7 +77,7 @@ class UnrolledFeatures(NamedTuple):
     trained: Tensor
     """`[T, N, H]` at the trained steps."""
     after: Tensor | None
-    """`[n, N, H]` at the steps after the trained ones, without a gradient; None if not requested."""
+    """`[n, N, H]` at the steps after the trained ones, without a gradient, or None if they were not requested."""
 
 
 class QNetwork(nn.Module):
@@ -89,7 +90,7 @@ class QNetwork(nn.Module):
         torso: hidden layers.
         actions: shape of the action space.
         config: dueling, noisy, distribution.
-        recurrent: recurrent layer; None: feed-forward.
+        recurrent: recurrent layer. If None, the network is feed-forward.
     """
 
     def __init__(
@@ -150,10 +151,10 @@ class QNetwork(nn.Module):
         Args:
             obs: observations, a flat dict of `[N, *shape]`; for a recurrent network its recurrent features
                 `{"features": [N, H]}`.
-            mask: `[N, (D,) A]` bool, legal actions; None: all.
-            noise: random numbers; None: mean weights and evenly spaced fractions.
-            acting: apply the risk distortion of the distribution, if any; learning is risk-neutral. Of several heads, the noise
-                draws one for each row.
+            mask: `[N, (D,) A]` bool, legal actions. If None, all actions are legal.
+            noise: random numbers. If None, weights are their means and fractions are evenly spaced.
+            acting: if True, the risk distortion of the distribution is applied, if there is one; learning is risk-neutral.
+                With several heads, the noise draws one of them for each row.
         """
         if acting and noise is not None and self.config.iterations > 1:
             noise = self._with_heads(noise)
@@ -177,7 +178,7 @@ class QNetwork(nn.Module):
         return noise._replace(uniform=noise.uniform[:, :-1], heads=heads)
 
     def _check_projection(self, torso: TorsoConfig, recurrent: RecurrentConfig | None) -> int:
-        """Returns the width of a projection of the latent state: of the last hidden layers.
+        """Returns the width of a projection of the latent state, that of the last hidden layers.
 
         Raises:
             ConfigurationError: there is none, or the network is recurrent.
@@ -245,9 +246,9 @@ class QNetwork(nn.Module):
         Args:
             obs: `[(W + T + n) * N, ...]`, time-major.
             extra: sequence inputs from `SequenceView.gather`.
-            warmup: W, burn-in steps.
-            length: T, trained steps.
-            after: return the features of the n steps after the trained ones too.
+            warmup: number W of burn-in steps.
+            length: number T of trained steps.
+            after: if True, the features of the n steps after the trained ones are returned too.
         """
         assert self.recurrent_layer is not None
         layer = self.recurrent_layer
@@ -276,13 +277,13 @@ class QNetwork(nn.Module):
             return UnrolledFeatures(trained, layer(inputs(warmup + length, len(begins)), state.detach())[0])
 
     def make_noise(self, rows: int, uniform: int, device: torch.device, per_row: bool = False) -> Noise | None:
-        """Returns a buffer for the random numbers of one pass; None if the network needs none.
+        """Returns a buffer for the random numbers of one pass, or None if the network needs none.
 
         Args:
-            rows: N.
-            uniform: numbers in [0, 1) for each row.
+            rows: number N of observations.
+            uniform: number of uniform numbers in [0, 1) for each row.
             device: device of the buffer.
-            per_row: draw factorised noise for each row instead of one draw for all.
+            per_row: if True, factorised noise is drawn for each row instead of once for all.
         """
         if not self.noise_width and not uniform:
             return None

@@ -28,18 +28,18 @@ from sb_dqn.types import Settings
 
 
 class QPolicy(Policy):
-    """An online Q-network and its target network.
+    """Policy of Q-learning: an online Q-network and its target network.
 
     Args:
         observation_space: space of one lane, as the networks see it.
         action_space: Discrete, MultiDiscrete or MultiBinary.
-        net_arch: widths of the linear layers after the features; None: [64, 64], or [] after a CNN, whose own linear layer
-            is the first hidden one.
+        net_arch: widths of the linear layers after the features. If None, it is [64, 64], or [] after a CNN, whose own linear
+            layer is the first hidden one.
         activation_fn: activation after each layer.
-        features_extractor_class: None: chosen by the space.
+        features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
         layer_norm: layer norm before each activation, in CNNs of this package too.
         spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
             convolutions of a CNN of this package, or, without one, of the hidden layers.
@@ -52,7 +52,7 @@ class QPolicy(Policy):
     """
 
     network_class: type[QNetwork] = QNetwork
-    """Class that `make_q_net` makes."""
+    """Class of the networks that `make_q_net` makes."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class QPolicy(Policy):
         return self.make_q_net(), self.make_q_net()
 
     def make_q_net(self) -> QNetwork:
-        """Returns a new network; own policy classes may override this."""
+        """Returns a new network; a custom policy class may override this method."""
         return self.network_class(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
 
     def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
@@ -178,14 +178,14 @@ class RecurrentQPolicy(QPolicy):
         observation_space: space of one lane, as the networks see it.
         action_space: Discrete, MultiDiscrete or MultiBinary.
         rnn: "lstm" or "gru".
-        lstm_hidden_size: units of the LSTM or GRU; None: 512 for a single image, else 128.
+        lstm_hidden_size: units of the LSTM or GRU. If None, it is 512 for a single image and 128 otherwise.
         n_lstm_layers: layers of the LSTM or GRU.
-        encoder_arch: widths of the layers between features and recurrent layer; None: [64], or [] after a CNN, whose own
-            linear layer comes before the recurrent layer.
+        encoder_arch: widths of the layers between features and recurrent layer. If None, it is [64], or [] after a CNN, whose
+            own linear layer comes before the recurrent layer.
         previous_action: the last action is an input of the recurrent layer.
         previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
-        kwargs: keywords of `QPolicy`. `net_arch` are the layers behind the recurrent layer; None: [512] for a single
-            image, else [64].
+        kwargs: keywords of `QPolicy`. `net_arch` are the layers behind the recurrent layer. If None, it is [512] for a single
+            image and [64] otherwise.
 
     Raises:
         ConfigurationError: a keyword is out of range.
@@ -213,37 +213,38 @@ class RecurrentQPolicy(QPolicy):
 
 
 class MlpPolicy(QPolicy):
-    """Flattens the observation, images too; two layers of 64."""
+    """Policy that flattens the observation, images too, with two hidden layers of 64 units."""
 
     kind = "vector"
 
 
 class CnnPolicy(QPolicy):
-    """Policy for one image: the Nature CNN, then the head."""
+    """Policy for one image, with the Nature CNN before the head."""
 
     kind = "image"
 
 
 class MultiInputPolicy(QPolicy):
-    """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 64."""
+    """Policy for a Dict, with one features extractor per key and two hidden layers of 64 units on their concatenated
+    outputs."""
 
     kind = "dict"
 
 
 class MlpLstmPolicy(RecurrentQPolicy):
-    """Flattens the observation, images too; a layer of 64, the recurrent layer, a layer of 64."""
+    """Policy that flattens the observation, images too, with a layer of 64 units before and after the recurrent layer."""
 
     kind = "vector"
 
 
 class CnnLstmPolicy(RecurrentQPolicy):
-    """Policy for one image: the Nature CNN with its linear layer, the recurrent layer, a layer of 512."""
+    """Policy for one image, with the Nature CNN before the recurrent layer and a layer of 512 units after it."""
 
     kind = "image"
 
 
 class MultiInputLstmPolicy(RecurrentQPolicy):
-    """Policy for a Dict: one features extractor per key, their outputs concatenated, then the recurrent layer."""
+    """Policy for a Dict, with one features extractor per key and the recurrent layer on their concatenated outputs."""
 
     kind = "dict"
 

@@ -39,23 +39,23 @@ from sb_dqn.types import Kwargs, Settings
 
 
 class SACPolicy(StochasticPolicy):
-    """An actor, critics and their targets.
+    """Policy of SAC: an actor, critics, and the target networks of the critics.
 
     Args:
         observation_space: space of one lane, as the networks see it.
         action_space: a Box, or Discrete.
-        net_arch: widths of the linear layers after the features, for actor and critics, or `dict(pi=[...], qf=[...])`;
-            None: [256, 256], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
+        net_arch: widths of the linear layers after the features, for actor and critics, or `dict(pi=[...], qf=[...])`. If
+            None, it is [256, 256], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
         activation_fn: activation after each layer.
         n_critics: number of critics, from 1; targets use the smallest of their values.
         share_features_extractor: the actor reads the critics' features, which only the critics' loss trains.
-        features_extractor_class: None: chosen by the space.
+        features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
         layer_norm: layer norm before each activation, in CNNs of this package too.
-        log_std_init, full_std, use_expln: with state-dependent exploration: see `StateDependentStd`.
-        clip_mean: with state-dependent exploration: bound of the mean before tanh; 0: none.
+        log_std_init, full_std, use_expln: settings of state-dependent exploration, see `StateDependentStd`.
+        clip_mean: bound of the mean before tanh with state-dependent exploration; 0 does not bound it.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
         config: the temperature; set by the algorithm's `ent_coef`, not by `policy_kwargs`.
         value_bins: values by classification; set by the algorithm's `value_loss`, not by `policy_kwargs`.
@@ -67,7 +67,7 @@ class SACPolicy(StochasticPolicy):
 
     actor_class: type[Actor] = Actor
     critics_class: type[Critics] = Critics
-    """Classes that `make_nets` makes."""
+    """Classes of the networks that `make_nets` makes."""
 
     def __init__(
         self,
@@ -151,19 +151,20 @@ class SACPolicy(StochasticPolicy):
 
 
 class SACMlpPolicy(SACPolicy):
-    """Flattens the observation, images too; two layers of 256."""
+    """Policy that flattens the observation, images too, with two hidden layers of 256 units."""
 
     kind = "vector"
 
 
 class SACCnnPolicy(SACPolicy):
-    """Policy for one image: the Nature CNN, then the heads."""
+    """Policy for one image, with the Nature CNN before the heads."""
 
     kind = "image"
 
 
 class SACMultiInputPolicy(SACPolicy):
-    """Policy for a Dict: one features extractor per key, their outputs concatenated; two layers of 256."""
+    """Policy for a Dict, with one features extractor per key and two hidden layers of 256 units on their concatenated
+    outputs."""
 
     kind = "dict"
 

@@ -29,7 +29,7 @@ class Temperature:
     """Entropy temperature alpha, in units of reward per nat.
 
     Args:
-        initial: initial value, above 0; from 0 if it is not learned.
+        initial: initial value, above 0, or from 0 if the temperature is not learned.
         learned: adapt alpha to a target entropy.
     """
 
@@ -49,9 +49,9 @@ class SoftOutput(NamedTuple):
     entropy: Tensor
     """`[N]`, entropy of the policy at the observations; without a gradient."""
     log_alpha: Tensor
-    """Scalar, log of the temperature."""
+    """Log of the temperature, a scalar."""
     classes: Classes | None = None
-    """`q` as logits `[C, N, Z]` of bins; None: it is not learned by classification."""
+    """`q` as logits `[C, N, Z]` of bins. If None, the value is not learned by classification."""
 
 
 class Stacks(nn.Module):
@@ -62,8 +62,8 @@ class Stacks(nn.Module):
         widths: widths of the hidden layers.
         count: C.
         outputs: number of outputs of each stack.
-        hidden: makes the hidden layers.
-        bins: settings of outputs by classification; None: regression.
+        hidden: function that makes the hidden layers.
+        bins: settings of outputs by classification. If None, the outputs are learned by regression.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Stacks(nn.Module):
         return torch.stack([head(tower(x)) for tower, head in zip(self.towers, self.heads, strict=True)])
 
     def logits(self, x: Tensor) -> Tensor:
-        """Maps `[N, H]` to logits `[C, N, outputs, Z]` of bins; of outputs by classification."""
+        """Maps `[N, H]` to logits `[C, N, outputs, Z]` of bins, if the outputs are learned by classification."""
         stacks: Any = zip(self.towers, self.heads, strict=True)
         return torch.stack([head.classes(tower(x)).logits for tower, head in stacks])
 
@@ -99,7 +99,7 @@ class Critics(nn.Module):
 
     Args:
         features: module from observations to `[N, H]`.
-        stacks: from features (and an action of a Box) to values.
+        stacks: layers from the features (and the action of a Box) to values.
     """
 
     def __init__(self, features: Features, stacks: Stacks) -> None:
@@ -108,7 +108,7 @@ class Critics(nn.Module):
         self.stacks = stacks
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """Returns None: critics draw no random numbers."""
+        """Returns None, since critics draw no random numbers."""
         return None
 
 
@@ -127,12 +127,12 @@ class LogAlpha(nn.Module):
 
 
 class Actor(nn.Module):
-    """Policy network.
+    """Actor: the policy network of SAC.
 
     Args:
-        features: features of the actor; None: those of the critics, without a gradient.
+        features: features of the actor. If None, the actor reads those of the critics, without a gradient.
         tower: hidden layers.
-        head: maps to a distribution.
+        head: head that maps the last hidden layer to a distribution.
     """
 
     head: ActionHead
@@ -148,9 +148,9 @@ class SoftActorCriticNet(nn.Module, ABC):
     """Critics, actor and temperature; subclasses are for Box and Discrete actions.
 
     Args:
-        critics: first, since the target critics are a copy of the first parameters and buffers.
+        critics: the online critics; they come first, since the target critics are a copy of the first parameters and buffers.
         actor: policy network.
-        temperature: alpha.
+        temperature: settings of the temperature alpha.
     """
 
     def __init__(self, critics: Critics, actor: Actor, temperature: Temperature) -> None:
@@ -213,11 +213,11 @@ class SoftActorCriticNet(nn.Module, ABC):
             policy: distribution over actions.
             q: maps actions to values.
             alpha: temperature.
-            drawn: `[N, D]` random numbers for a sample; None for Discrete.
+            drawn: `[N, D]` random numbers for a sample; it is None for Discrete.
         """
 
     def learning_noise(self, rows: int, as_target: bool) -> Noise | None:
-        """Returns a buffer for the random numbers of one update; None if there are none."""
+        """Returns a buffer for the random numbers of one update, or None if there are none."""
         return None
 
 

@@ -27,7 +27,7 @@ def make_mask_reader(
         num_envs: number of lanes B.
 
     Raises:
-        ConfigurationError: another `source`, or continuous actions.
+        ConfigurationError: `source` is none of these, or the actions are continuous.
         SpaceError: the observation at that key cannot be a mask of these actions.
     """
     if source is None:
@@ -56,7 +56,7 @@ def make_mask_reader(
 
 
 class MaskReader:
-    """Reader of masks of legal actions: `[B, A]`, or `[B, D, A]` for branches, with False as padding of short branches.
+    """Reads masks of legal actions: `[B, A]`, or `[B, D, A]` for branches, with False as padding of short branches.
 
     A row that terminates an episode needs no mask: a missing one, or one without a legal action, becomes a mask that
     allows all actions. In any other row both are errors, also at a time limit, where the target uses the values there.

@@ -55,7 +55,8 @@ SMALL_SIZE = 32
 
 
 class Stream(ABC):
-    """An environment as rows: the same interface for every kind of environment and autoreset mode."""
+    """Base class of the streams of rows from an environment: the same interface for every kind of environment and autoreset
+    mode."""
 
     repeated_frames = 1
     """Number of observations in which each frame occurs where the environment's own stacks are stored whole."""
@@ -149,7 +150,7 @@ class Stream(ABC):
             self._mask_reader.first_lane = first
 
     def begin(self, seed: int | None = None) -> Rows:
-        """Resets every lane. `rows.action` is None: open rows are cut without a departure.
+        """Resets every lane. `action` of the returned rows is None, since open rows are cut without a departure.
 
         Args:
             seed: seed of lane 0, >= 0; lane b gets seed + b where the env can be seeded. None continues with the env's
@@ -241,7 +242,7 @@ class Stream(ABC):
         self.env.close()
 
     def _observe(self, raw: object) -> Observation:
-        """Returns a batched observation as a flat dict in the stored dtypes; raises on NaN and infinity."""
+        """Returns a batched observation as a flat dict in the stored dtypes; raises an error on NaN and infinity."""
         obs = flatten_observation(raw)
         for key, (shape, dtype) in self._leaves.items():
             array = obs.get(key)
@@ -258,7 +259,7 @@ class Stream(ABC):
         return obs
 
     def _check_dtype_kind(self, key: str, array: Array, dtype: np.dtype[Any], lane: str = "") -> None:
-        """Raises where the conversion to `dtype` would drop fractions, or the array holds no numbers."""
+        """Raises an error where the conversion to `dtype` would drop fractions, or the array holds no numbers."""
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
                 f"observation {key!r}{lane} at step {self._tick} must have the dtype of the observation space, {dtype}, got "
@@ -266,7 +267,7 @@ class Stream(ABC):
             )
 
     def _check_finite(self, obs: Observation, lanes: BoolArray | None = None) -> None:
-        """Raises on NaN and infinity in `lanes`, by default in all lanes."""
+        """Raises an error on NaN and infinity in `lanes`, by default in all lanes."""
         for key in self._float_keys:
             if not is_finite(obs[key]):
                 finite = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
@@ -404,7 +405,7 @@ class ActionCheck:
 
     Args:
         space: action space of one lane.
-        shape: its `ActionShape.of`.
+        shape: `ActionShape.of` the action space.
         num_envs: number of lanes B.
     """
 

@@ -60,7 +60,7 @@ def ale_stream(env: EnvLike, frame_stack: int | None, options: StreamOptions) ->
 
 
 class AleNextStepStream(NextStepStream):
-    """NEXT_STEP stream of a raw AtariVectorEnv.
+    """Stream of a raw AtariVectorEnv, which resets an ended lane in the next step.
 
     Its settings do not show whether it ends games at lost lives, so its results are checked.
     """

@@ -92,7 +92,7 @@ class VectorStream(Stream):
         return reward
 
     def _lives_of(self, info: Info, resets: BoolArray) -> IntArray:
-        """Returns the lives per lane; without an info entry the previous ones, and 0 (unknown) after a reset."""
+        """Returns the lives per lane. Without an info entry they are the previous ones, or 0 (unknown) after a reset."""
         if "lives" not in info:
             if self._tick == 1:
                 raise self._no_lives()

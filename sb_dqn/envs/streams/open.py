@@ -77,7 +77,7 @@ def opened_here(env: EnvLike) -> bool:
 
 
 def _check_unchanged(stream: Stream, **arguments: object) -> None:
-    """Raises on arguments that differ from the options of a stream that is already open."""
+    """Raises an error on arguments that differ from the options of a stream that is already open."""
     options = stream.options
     current = {"frame_stack": options.frame_stack, "options": options, "action_mask": options.action_mask}
     changed = [f"{name}={value!r}" for name, value in arguments.items() if value not in (None, current[name])]

@@ -29,13 +29,13 @@ class Recording(NamedTuple):
     """One episode of T steps, as rows store it."""
 
     obs: Observation
-    """`[T + 1, *shape]` by key."""
+    """Observations `[T + 1, *shape]` by key."""
     action: ActionArray
-    """`[T, ...]`, 0-based."""
+    """Actions `[T, ...]`, 0-based."""
     reward: FloatArray
-    """`[T]`."""
+    """Rewards `[T]`."""
     terminated: bool
-    """True if it terminated; False if it was truncated."""
+    """True if the episode terminated; False if it was truncated."""
 
 
 class RecordedEpisodes:
@@ -53,7 +53,7 @@ class RecordedEpisodes:
         num_envs: number of lanes, which play different episodes at the same time.
 
     Raises:
-        ConfigurationError: no episodes, or the arrays of one do not fit together.
+        ConfigurationError: there are no episodes, or the arrays of one do not fit together.
         SpaceError: an observation or action is not of its space.
     """
 
@@ -80,9 +80,9 @@ class RecordedEpisodes:
         self._rng = np.random.default_rng(0)
         self._order: list[int] = list(range(len(self.episodes)))
         self.playing = np.zeros(self.num_envs, np.int64)
-        """`[B]` number of the episode in each lane."""
+        """Number of the episode in each lane, `[B]`."""
         self.at = np.zeros(self.num_envs, np.int64)
-        """`[B]` number of the current observation in each lane."""
+        """Number of the current observation in each lane, `[B]`."""
 
     def begin(self, seed: int | None) -> None:
         """Starts the next episode in every lane; with a seed, begins with the first one again."""
@@ -112,7 +112,7 @@ class RecordedEpisodes:
         """Restores a `state_dict`.
 
         Raises:
-            CheckpointError: it is of another dataset, or of another number of lanes.
+            CheckpointError: the state is of another dataset, or of another number of lanes.
         """
         lengths = [len(episode.action) for episode in self.episodes]
         if list(state["lengths"]) != lengths or len(state["playing"]) != self.num_envs:

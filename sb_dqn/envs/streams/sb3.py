@@ -30,7 +30,7 @@ def is_sb3(env: EnvLike) -> bool:
 
 
 def check_wrapped(env: EnvLike) -> None:
-    """Raises on wrappers of Stable-Baselines3 around a gymnasium `VectorEnv`, whose results they cannot read.
+    """Raises an error on wrappers of Stable-Baselines3 around a gymnasium `VectorEnv`, whose results they cannot read.
 
     Raises:
         ConfigurationError: `env` is such a wrapper; the message names replacements.
@@ -120,7 +120,7 @@ class SB3Stream(Stream):
         return raw if self._frames is None or raw is None else self._frames.newest(raw)
 
     def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[Info]) -> list[Any]:
-        """Returns the final observations per lane; zeros for a termination without one, which needs no value.
+        """Returns the final observation of each lane, with zeros for a termination without one, which needs no value.
 
         Raises:
             EnvironmentFault: a truncation has no final observation, so its value cannot be bootstrapped.
@@ -143,7 +143,7 @@ class SB3Stream(Stream):
         return finals
 
     def _with_lives(self, terminated: BoolArray, ended: BoolArray, infos: Sequence[Info]) -> BoolArray:
-        """Returns `terminated`, with lost lives if so configured, and stores the lives of the open rows."""
+        """Returns `terminated`, including lost lives if so configured, and stores the lives of the open rows."""
         if self._tick == 1 and not any("lives" in info for info in infos):
             raise self._no_lives()
         lives = np.array(
@@ -154,7 +154,8 @@ class SB3Stream(Stream):
         return terminated | lost if self.options.terminal_on_life_loss else terminated
 
     def _after_reset(self, resets: BoolArray, lives: IntArray) -> IntArray:
-        """Returns the lives of the open rows: after a reset those of `reset_infos`, or 0 (unknown) without an entry."""
+        """Returns the lives of the open rows. After a reset they are those of `reset_infos`, or 0 (unknown) without an
+        entry."""
         return np.where(resets, [info.get("lives", 0) for info in self._reset_infos()], lives)
 
     def _reset_infos(self) -> Sequence[Info]:
@@ -171,7 +172,7 @@ class StackedFrames:
     """Layout of the observations of a `VecFrameStack`, which pads with zeros like the library's own stacks."""
 
     space: spaces.Box
-    """Space of one frame, `[C, H, W]`."""
+    """The space of one frame, `[C, H, W]`."""
     count: int
     """Number of frames K in an observation."""
     channels_last: bool
@@ -184,7 +185,8 @@ class StackedFrames:
 
 
 def stacked_frames(env: EnvLike) -> StackedFrames | None:
-    """Returns the layout of a `VecFrameStack` of uint8 images, in a `VecTransposeImage` or not; else None."""
+    """Returns the layout of a `VecFrameStack` of uint8 images, in a `VecTransposeImage` or not, and None for other
+    environments."""
     transposed = _is(env, "VecTransposeImage") and not env.skip
     stacker = env.venv if _is(env, "VecTransposeImage") else env
     if not _is(stacker, "VecFrameStack"):

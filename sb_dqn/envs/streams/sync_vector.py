@@ -17,7 +17,7 @@ from sb_dqn.types import ActionArray, Info, IntArray, Observation, Rows, Slot
 
 
 class SyncVectorStream(Stream):
-    """NEXT_STEP rows from `Lanes`."""
+    """Stream of `Lanes`, which resets an ended lane in the next step."""
 
     env: Lanes
 
@@ -114,7 +114,7 @@ class SyncVectorStream(Stream):
         )
 
     def _lives_of(self, results: LaneSteps) -> IntArray:
-        """Returns the lives per lane; without an info entry the previous ones, and 0 (unknown) after a reset."""
+        """Returns the lives per lane. Without an info entry they are the previous ones, or 0 (unknown) after a reset."""
         if self._tick == 1 and not any("lives" in info for info in results.infos):
             raise self._no_lives()
         previous = [0 if reset else lives for reset, lives in zip(results.resets, self._lives.tolist(), strict=True)]

@@ -20,7 +20,8 @@ from sb_dqn.nn.layers.noise import Noise
 KINDS = ("hl_gauss", "two_hot")
 TRANSFORMS = {"none": IDENTITY, "symlog": SYMLOG}
 BINS = {"hl_gauss": 101, "two_hot": 21}
-"""Two-hot has fewer bins: a value that moves by a bin must unlearn the last one, where HL-Gauss spreads a value over about six."""
+"""Number of bins by kind. Two-hot has fewer: a value that moves by a bin must unlearn the last one,
+where HL-Gauss spreads a value over about six."""
 AUTOMATIC = 6.0
 """End of an automatic range, for rewards that are scaled by `bounded_returns`: a value is the return from a step on, which may be
 above the bound there, and HL-Gauss reads low in the outermost bins."""
@@ -34,8 +35,8 @@ class Bins(Distribution):
 
     Args:
         kind: "hl_gauss": the target is spread over about six bins; "two_hot": over the two nearest.
-        bins: number of classes, from 3; None: 101 for HL-Gauss, 21 for two-hot.
-        v_min, v_max: smallest and largest value; None: +-6 with rewards that are divided by a running scale.
+        bins: number of classes, from 3. If None, it is 101 for HL-Gauss and 21 for two-hot.
+        v_min, v_max: smallest and largest value. If None, they are +-6 with rewards that are divided by a running scale.
         transform: "none", or "symlog": bins are evenly spaced in sgn(x) ln(1 + |x|) of the value.
 
     Raises:
@@ -80,7 +81,7 @@ class Bins(Distribution):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """First and last edge, after the transform."""
+        """First and last edge of the bins, after the transform."""
         values = (-AUTOMATIC, AUTOMATIC) if self.v_min is None or self.v_max is None else (self.v_min, self.v_max)
         low, high = TRANSFORMS[self.transform].apply(torch.tensor(values, dtype=torch.float64)).tolist()
         return low, high
@@ -90,7 +91,7 @@ class Bins(Distribution):
 
 
 class Readout(nn.Module):
-    r"""Values of logits over bins, and target values as classes.
+    r"""Converts logits over bins to values, and target values to classes.
 
     .. math:: q = \sum_i \mathrm{softmax}(l)_i \, c_i
 
@@ -144,7 +145,7 @@ class BinnedValue(NamedTuple):
     """`[..., A, Z]` float32."""
     readout: Readout
     legal: Tensor | None = None
-    """`[..., A]` bool; None: all."""
+    """`[..., A]` bool. If None, all actions are legal."""
 
     @property
     def q(self) -> Tensor:
@@ -165,7 +166,7 @@ class BinnedValue(NamedTuple):
 
 
 class BinnedHead(LayerHead):
-    """Head for logits of bins, of a Q-network.
+    """Head of a Q-network that predicts logits of bins.
 
     Args:
         outputs: output layer, Z = the number of bins.
@@ -197,7 +198,7 @@ class BinnedHead(LayerHead):
 
 
 class Classes(NamedTuple):
-    """Values of a critic as logits of bins."""
+    """State values of N observations, as logits of bins."""
 
     logits: Tensor
     """`[..., Z]` float32."""
@@ -205,7 +206,7 @@ class Classes(NamedTuple):
 
     @property
     def mean(self) -> Tensor:
-        """The values, `[...]`."""
+        """Values `[...]`, the means over the bins."""
         return self.readout.mean(self.logits)
 
     def cross_entropy(self, target: Tensor) -> Tensor:
@@ -214,7 +215,8 @@ class Classes(NamedTuple):
 
 
 class BinnedLinear(nn.Linear):
-    """Output layer of a critic, for logits of bins; called as a module it returns values, as a linear layer would.
+    """Output layer that predicts values by classification: `classes` returns logits of bins, and a call of the layer returns
+    the values, as a linear layer would.
 
     Weights and biases are 0 at first, so that all bins are equally probable (Hafner et al. 2023, arXiv 2301.04104).
 

@@ -26,9 +26,9 @@ class CategoricalValue(NamedTuple):
     support: Tensor
     """`[Z]` float32, the returns."""
     legal: Tensor | None = None
-    """`[..., A]` bool; None: all."""
+    """`[..., A]` bool. If None, all actions are legal."""
     density: Tensor | None = None
-    """`[]`, atoms per unit of the return; None: not computed before."""
+    """`[]`, atoms per unit of the return, or None if it has not been computed before."""
 
     @property
     def q(self) -> Tensor:

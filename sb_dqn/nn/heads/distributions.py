@@ -137,8 +137,8 @@ def masked(logits: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tenso
 
     Args:
         logits: `[N, (D,) A]`.
-        mask: `[N, (D,) A]` bool, legal actions; a row without any means all that exist. None: all.
-        padding: `[D, A]` bool, the actions that exist if branches are uneven. None: all.
+        mask: `[N, (D,) A]` bool, legal actions; a row without any means all that exist. If None, all actions are legal.
+        padding: `[D, A]` bool, the actions that exist if branches are uneven. If None, all actions exist.
 
     Returns:
         `[N, (D,) A]`, about -1e9 for illegal actions.

@@ -26,13 +26,13 @@ class QuantileValue(NamedTuple):
     """Points of the quantile function of the return, per action."""
 
     quantiles: Tensor
-    """`[..., A, M]` float32."""
+    """Quantiles `[..., A, M]` float32."""
     taus: Tensor
     """`[..., M]` float32 in [0, 1], the fractions of the points; leading axes broadcast."""
     weights: Tensor | None = None
-    """`[..., M]` float32, weights of the points, sum 1; None: equal."""
+    """`[..., M]` float32, weights of the points, sum 1. If None, all weights are equal."""
     legal: Tensor | None = None
-    """`[..., A]` bool; None: all."""
+    """`[..., A]` bool. If None, all actions are legal."""
 
     @property
     def q(self) -> Tensor:
@@ -100,9 +100,9 @@ class CosineEmbedding(nn.Module):
     choice of dqn_zoo and Dopamine.
 
     Args:
-        width: W, width of the features.
+        width: width W of the features.
         n_cosines: n.
-        bias: initial value of b; None: drawn as `nn.Linear` draws it.
+        bias: initial value of b. If None, it is drawn as `nn.Linear` draws it.
     """
 
     def __init__(self, width: int, n_cosines: int, bias: float | None = None) -> None:
@@ -126,10 +126,10 @@ class ImplicitEmbedding(nn.Module):
     """Embedding of random fractions, or of evenly spaced ones.
 
     Args:
-        width: W, width of the features.
+        width: width W of the features.
         n_cosines: cosines of the embedding.
         n_even: number of fractions without random numbers.
-        distort: risk distortion of the fractions for action selection; None: neutral.
+        distort: risk distortion of the fractions for action selection. If None, action selection is risk-neutral.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class Head(nn.Module):
     """Base class of value heads.
 
     Args:
-        legal: `[D, A]` bool, the actions that exist if branches are uneven; None: all.
+        legal: `[D, A]` bool, the actions that exist if branches are uneven. If None, all actions exist.
     """
 
     padding: Tensor | None
@@ -75,7 +75,7 @@ class Head(nn.Module):
         self.register_buffer("padding", legal, persistent=False)
 
     def allowed(self, mask: Tensor | None) -> Tensor | None:
-        """Returns `[N, (D,) A]` bool, True for actions that exist and are legal; None: all."""
+        """Returns `[N, (D,) A]` bool, True for actions that exist and are legal, or None if all actions are."""
         if self.padding is None or mask is None:
             return self.padding if mask is None else mask
         return mask & self.padding
@@ -146,7 +146,7 @@ class Distribution(ABC):
         return 0
 
     def make_embedding(self, width: int) -> nn.Module | None:
-        """Returns the embedding of quantile fractions, applied before the last hidden layer; None: there is none.
+        """Returns the embedding of quantile fractions, which is applied before the last hidden layer, or None if there is none.
 
         It is a module `(x, noise, acting) -> (x', fractions)` with x `[N, width]` and x' `[N, M, width]`; `acting=True`
         applies the risk distortion.
@@ -172,7 +172,7 @@ class Scalar(Distribution):
 
 
 def mask_illegal(q: Tensor, legal: Tensor | None) -> Tensor:
-    """Returns values `[..., A]` with `ILLEGAL` where `legal` is False; None: all are legal."""
+    """Returns values `[..., A]` with `ILLEGAL` where `legal` is False. If `legal` is None, all actions are legal."""
     return q if legal is None else torch.where(legal, q, ILLEGAL)
 
 

@@ -34,7 +34,7 @@ class Noisy:
 
     Args:
         kind: "factorised": one random number per input and output; "independent": one per weight.
-        sigma: sigma_0, from 0; None: 0.5 if factorised (divided by the square root of the number of inputs), 0.017 if
+        sigma: sigma_0, from 0. If None, it is 0.5 if factorised (divided by the square root of the number of inputs), 0.017 if
             independent.
     """
 

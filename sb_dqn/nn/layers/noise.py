@@ -20,7 +20,8 @@ class Noise(NamedTuple):
     joined: Tensor | None = None
     """`[R P + N U]`, the storage of both."""
     heads: Tensor | slice | None = None
-    """Heads that a network with several of them reads: `[N]` int64, one for each row, or a slice; None: the last one."""
+    """Heads that a network with several of them reads: `[N]` int64, one for each row, or a slice. If None, it reads the last
+    one."""
 
     @classmethod
     def zeros(cls, normal: tuple[int, int], uniform: tuple[int, int], device: torch.device, factorised: bool) -> Noise:

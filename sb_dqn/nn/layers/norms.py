@@ -75,7 +75,7 @@ class SpectralLayer:
 
     weight: Tensor
     shared_weight: Tensor | None = None
-    """The normalized weight, which `SpectralWeights` sets for a block of code; None: computed at each call."""
+    """The normalized weight, which `SpectralWeights` sets for a block of code. If None, it is computed at each call."""
 
     @property
     def normalized_weight(self) -> Tensor:

@@ -193,7 +193,7 @@ def make_optimizer(
         masters: its parameters.
         kwargs: its arguments without the rate.
         decayed: True for the parameters with weight decay, which become its first group; the others are a second group
-            without. None: one group of all.
+            without. If None, all parameters are in one group.
 
     Raises:
         ConfigurationError: the class refuses the arguments, the learning rate is one of them, or there is no weight decay to

@@ -27,9 +27,9 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         observation_space: image `[C, H, W]`.
         layers: modules from images to images.
         shape: (C, H, W) of their output.
-        features_dim: width of the hidden layer; None: no hidden layer.
+        features_dim: width of the hidden layer. If None, there is no hidden layer.
         layer_norm: layer norm in the hidden layer too.
-        activation: activation of the hidden layer; None: ReLU.
+        activation: activation of the hidden layer. If None, it is ReLU.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def convolutions(
         channels: output channels of each convolution.
         kernels: kernel size of each convolution.
         strides: stride of each convolution.
-        paddings: padding of each convolution; None: 0.
+        paddings: padding of each convolution. If None, it is 0.
         use_maxpool: convolutions of stride 1, each followed by max-pooling with its stride.
         layer_norm: after each convolution: over the whole image (True), or over the "channels" at each pixel.
         spectral_norm: divide each weight by its largest singular value.
@@ -169,7 +169,7 @@ class NatureCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`, with the defaults at least 36 x 36.
-        features_dim: width of the hidden layer; None: no hidden layer.
+        features_dim: width of the hidden layer. If None, there is no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
         normalized_image: treat any Box of three axes as an image.
 
@@ -204,7 +204,7 @@ class MinAtarCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None: no hidden layer.
+        features_dim: width of the hidden layer. If None, there is no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
         normalized_image: treat any Box of three axes as an image.
 

@@ -112,7 +112,7 @@ class Features(nn.Module):
         extractor_class: features extractor, made for the preprocessed space.
         extractor_kwargs: its keyword arguments besides the space.
         normalize_images: divide images by 255.
-        channels: "first" or "last", for all images or by key of a Dict; None: chosen by their shapes.
+        channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
 
     Raises:
         ConfigurationError: the extractor refuses its arguments, or its output does not have the width `features_dim`.
@@ -166,7 +166,7 @@ class Preprocess:
         space: observation space of one lane, as the policy sees it.
         normalize_images: divide images of bytes (uint8, bounds 0..255, three axes) by 255; bool images are 0 and 1
             already. False leaves all numbers as they are and treats every Box of three axes as an image.
-        channels: "first" or "last", for all images or by key; None: chosen by the shape, see `image_channels_last`.
+        channels: "first" or "last", for all images or by key. If None, the shape decides, see `image_channels_last`.
     """
 
     def __init__(self, space: Space, normalize_images: bool = True, channels: Channels = None) -> None:
@@ -198,7 +198,7 @@ class Pixels:
     Args:
         image: space of the image, a Box of three axes.
         normalize: divide bytes by 255.
-        channels: "first" or "last"; None: chosen by the shape.
+        channels: "first" or "last". If None, the shape decides.
     """
 
     def __init__(self, image: Any, normalize: bool, channels: str | None) -> None:

@@ -62,7 +62,7 @@ class HadamaxCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None: no hidden layer.
+        features_dim: width of the hidden layer. If None, there is no hidden layer.
         channels: output channels of each block.
         kernels: kernel size of each block.
         pools: window of the max-pooling of each block.

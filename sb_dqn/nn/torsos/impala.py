@@ -44,15 +44,15 @@ class ImpalaCNN(ImageExtractor):
 
     Args:
         observation_space: image `[C, H, W]`.
-        features_dim: width of the hidden layer; None: no hidden layer.
+        features_dim: width of the hidden layer. If None, there is no hidden layer.
         width: multiple of the paper's channels: 1, 2 or 4.
         widths: channels of each stage for width 1.
         spectral_norm: divide the weights of the residual blocks' convolutions by their largest singular values.
-        adaptive_pool: (height, width) to which the last stage's output is max-pooled; None: no max-pooling.
+        adaptive_pool: (height, width) to which the last stage's output is max-pooled. If None, it is not max-pooled.
         layer_norm: after each stage's first convolution, before its max-pooling, and in the hidden layer.
         normalized_image: treat any Box of three axes as an image.
-        pool: "avg": average each channel of the last stage's output over the whole image, without `adaptive_pool`; None: no
-            average.
+        pool: "avg": average each channel of the last stage's output over the whole image, without `adaptive_pool`. If None,
+            there is no average.
 
     Raises:
         ConfigurationError: no image, an option out of range, or both kinds of pooling.
