@@ -7,13 +7,15 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sb_dqn.errors import printable
 from sb_dqn.files import atomic_write, csv_text
 from sb_dqn.logger.entries import included
 from sb_dqn.logger.sinks import KVWriter, is_array, open_for_append
-from sb_dqn.types import Kwargs
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs
 
 CLOCK = "time/total_timesteps"
 """Column that distinguishes a resumed run from a new one."""

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Settings
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Settings
 
 
 class Media(abc.ABC):

@@ -8,11 +8,13 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sb_dqn.errors import ConfigurationError, printable
 from sb_dqn.logger.entries import Media, included
-from sb_dqn.types import Kwargs, Settings
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs, Settings
 
 
 def open_for_append(path: str | os.PathLike[str]) -> TextIO:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -21,6 +21,9 @@ from sb_dqn.runs.comparison import read_comparison
 from sb_dqn.runs.folder import BEST, CONFIG, MODEL, Result, evaluation_keywords, read_config, read_result
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.types import Kwargs, Settings
+
+if TYPE_CHECKING:
+    from sb_dqn.core.base_algorithm import BaseAlgorithm
 
 AGENT = ("algorithm", "policy", "n_envs", "env_kwargs", "learners")
 """Keys of `config.yaml` next to `settings` that make an agent."""
@@ -246,13 +249,14 @@ def _suggest(paths: list[str], searched: Path) -> str:
     return f"Use one of {', '.join(paths[-5:])}." if paths else f"Train a model first: {searched} has none."
 
 
-def load_model(run: Run, device: str = "auto") -> Any:
+def load_model(run: Run, device: str = "auto") -> BaseAlgorithm:
     """Loads the model of a run without an environment; also one that Stable-Baselines3 wrote.
 
     Raises:
         CheckpointError: the file is damaged or was not written by this library.
     """
-    return algorithm_class(_class_name(run.model)).load(run.model, device=device)
+    model: BaseAlgorithm = algorithm_class(_class_name(run.model)).load(run.model, device=device)
+    return model
 
 
 def _class_name(model: Path) -> str:

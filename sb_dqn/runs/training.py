@@ -8,7 +8,7 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -48,6 +48,10 @@ from sb_dqn.runs.run import Run
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.runs.training_film import FILM
 from sb_dqn.types import Kwargs, Settings
+
+if TYPE_CHECKING:
+    from sb_dqn.core.base_algorithm import BaseAlgorithm
+    from sb_dqn.envs.streams.open import Stream
 
 
 def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
@@ -101,7 +105,7 @@ def _lock_run(folder: Path) -> AbstractContextManager[None]:
 
 
 def _resume_with(
-    stream: Any, config: Kwargs, run: Run, timesteps: int | None, device: str, options: RunOptions
+    stream: Stream, config: Kwargs, run: Run, timesteps: int | None, device: str, options: RunOptions
 ) -> None:
     model, exact = _load_newest(run, config, stream, device)
     planned = model._total_timesteps if exact else config["n_timesteps"]
@@ -148,7 +152,7 @@ def _check_callbacks(config: Settings, options: RunOptions) -> None:
         )
 
 
-def _load_newest(run: Run, config: Settings, stream: Any, device: str) -> tuple[Any, bool]:
+def _load_newest(run: Run, config: Settings, stream: Stream, device: str) -> tuple[BaseAlgorithm, bool]:
     """Loads the newest readable full checkpoint and returns it with True, else the saved model with False."""
     algorithm = algorithm_class(config["algorithm"])
     actors = {name: value for name, value in config["settings"].items() if name == "actors"}  # with a cluster's address
@@ -167,7 +171,9 @@ def _load_newest(run: Run, config: Settings, stream: Any, device: str) -> tuple[
     return algorithm.load(run.model, env=stream, device=device, **actors), False
 
 
-def _fit(model: Any, folder: Path, config: Settings, steps: int, options: RunOptions, exact: bool = False) -> None:
+def _fit(
+    model: BaseAlgorithm, folder: Path, config: Settings, steps: int, options: RunOptions, exact: bool = False
+) -> None:
     """Trains `model` for `steps` env steps, saves it, and evaluates it; saves it on interruption and errors too."""
     import rich
 
@@ -215,7 +221,7 @@ def _fit(model: Any, folder: Path, config: Settings, steps: int, options: RunOpt
     conclude(model, folder, config, options.progress)
 
 
-def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bool = False) -> None:
+def _follow(model: BaseAlgorithm, folder: Path, steps: int, options: RunOptions, exact: bool = False) -> None:
     """Trains a learner after the first, which writes the logs and evaluates; this one writes its part of full checkpoints."""
     first = model.num_timesteps
     timer = CheckpointTimer(folder, options.minutes, at_once=first > 0)
@@ -230,7 +236,7 @@ def _follow(model: Any, folder: Path, steps: int, options: RunOptions, exact: bo
     remove_checkpoints(folder, model.rank)
 
 
-def _save_after_error(model: Any, folder: Path, config: Settings, timer: CheckpointTimer) -> None:
+def _save_after_error(model: BaseAlgorithm, folder: Path, config: Settings, timer: CheckpointTimer) -> None:
     """Saves a run that an error ended, unless the model may hold NaN, and prints how to resume; never raises."""
     click.echo(f"\nerror at step {model.num_timesteps:,}; saving the run")
     try:
@@ -246,7 +252,7 @@ def _save_after_error(model: Any, folder: Path, config: Settings, timer: Checkpo
         click.echo(f"saved in {folder}; resume with\n  {program_name()} resume {folder}")
 
 
-def conclude(model: Any, folder: Path, config: Settings, bar: bool) -> None:
+def conclude(model: BaseAlgorithm, folder: Path, config: Settings, bar: bool) -> None:
     """Evaluates the model, writes the result, draws the curve, and prints the files and the next commands."""
     click.echo(f"{_evaluate(model, folder, config, bar)}\n")
     drawn = draw_curve(folder, config)
@@ -274,7 +280,7 @@ def conclude(model: Any, folder: Path, config: Settings, bar: bool) -> None:
         click.echo(f"  {program_name()} {command}\n      {meaning}")
 
 
-def _evaluate(model: Any, folder: Path, config: Settings, bar: bool) -> str:
+def _evaluate(model: BaseAlgorithm, folder: Path, config: Settings, bar: bool) -> str:
     """Plays the final episodes and writes the result of the run; returns the line to print."""
     count, trained = config["final_episodes"], replace(read_result(folder), steps=model.num_timesteps)
     if not count:

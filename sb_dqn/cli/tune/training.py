@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sb_dqn.callbacks.evaluation import EvalCallback
 from sb_dqn.cli.tune.folder import StudySetup
@@ -20,6 +20,9 @@ from sb_dqn.runs.greedy import final_step_limit
 from sb_dqn.runs.plan import Plan, make_plan
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.types import Settings
+
+if TYPE_CHECKING:
+    from sb_dqn.core.base_algorithm import BaseAlgorithm
 
 Report = Callable[[int, float], bool]
 """Called with the number of an evaluation, from 1, and its mean return; returns True to prune the trial."""
@@ -51,10 +54,12 @@ def plan_of(setup: StudySetup, number: int, sampled: Settings, device: str | Non
     return replace(plan, settings=merge_settings(plan.settings, keep_schedules(sampled, plan.settings)))
 
 
-def make_model(plan: Plan) -> Any:
+def make_model(plan: Plan) -> BaseAlgorithm:
     """Returns the untrained model of a plan, with its environment."""
     stream = open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)
-    return algorithm_class(plan.algorithm)(plan.policy or policy_alias(stream), stream, **plan.settings)
+    make = algorithm_class(plan.algorithm)
+    model: BaseAlgorithm = make(plan.policy or policy_alias(stream), stream, **plan.settings)
+    return model
 
 
 def run_trial(setup: StudySetup, number: int, sampled: Settings, device: str | None, report: Report) -> Outcome:
