@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 S = TypeVar("S")
 LONG_LIST = 8
@@ -172,7 +172,7 @@ def check_callable(name: str, value: object, *arguments: str) -> Callable[..., A
     return function
 
 
-def check_mapping(name: str, value: object) -> dict[str, Any]:
+def check_mapping(name: str, value: object) -> Kwargs:
     """Returns `value` as a dict, empty for None.
 
     Raises:
@@ -183,7 +183,7 @@ def check_mapping(name: str, value: object) -> dict[str, Any]:
     return dict(value or {})
 
 
-def check_keys(name: str, value: Settings | None, allowed: Collection[str]) -> dict[str, Any]:
+def check_keys(name: str, value: Settings | None, allowed: Collection[str]) -> Kwargs:
     """Returns `value` as a dict whose keys are all in `allowed`.
 
     Raises:

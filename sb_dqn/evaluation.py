@@ -17,16 +17,16 @@ from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
 from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import BoolArray, EnvLike, Info, Kwargs, Rows
+from sb_dqn.types import BoolArray, EnvLike, Info, Kwargs, ModelLike, Rows
 
 MAX_STEPS = 108_000
 """Steps after which an episode is cut if the environment has no shorter limit (ALE's is 108,000 frames)."""
 
-EvaluationCallback = Callable[[dict[str, Any], dict[str, Any]], Any]
+EvaluationCallback = Callable[[Kwargs, Kwargs], object]
 
 
 def evaluate_policy(
-    model: Any,
+    model: ModelLike,
     env: EnvLike,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
@@ -89,7 +89,7 @@ def evaluate_policy(
 
 
 def play_episodes(
-    model: Any,
+    model: ModelLike,
     stream: Stream,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
@@ -146,7 +146,7 @@ def play_episodes(
     return tally.episodes
 
 
-def open_for(model: Any, env: EnvLike) -> Stream:
+def open_for(model: ModelLike, env: EnvLike) -> Stream:
     """Opens an environment as a stream of rows, with action masks if the model was trained with them.
 
     Raises:
@@ -188,7 +188,7 @@ def derive_seed(seed: int, number: int) -> int:
     return int(words[0] % 2**30)
 
 
-def check_not_training(model: Any, env: EnvLike, learning: bool, warn: bool = True) -> None:
+def check_not_training(model: ModelLike, env: EnvLike, learning: bool, warn: bool = True) -> None:
     """Raises or warns if an evaluation would reset the episodes of the training environment.
 
     Args:
@@ -224,7 +224,7 @@ class View:
         self.is_dict = isinstance(blueprint.observation_space, spaces.Dict)
         self.stack = FrameStack(blueprint.frame_stack, stream.num_envs, leaves) if blueprint.frame_stack > 1 else None
 
-    def __call__(self, rows: Rows) -> Any:
+    def __call__(self, rows: Rows) -> object:
         obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}  # the stream overwrites its arrays
         if self.stack is not None:
             for slot in rows.slots:
@@ -233,7 +233,7 @@ class View:
         return obs if self.is_dict else obs["obs"]
 
 
-def _tell(callback: EvaluationCallback, names: dict[str, Any], tally: Tally, rows: Rows, ended: BoolArray) -> None:
+def _tell(callback: EvaluationCallback, names: Kwargs, tally: Tally, rows: Rows, ended: BoolArray) -> None:
     """Calls the callback for each counting lane that made a step, with the same names as Stable-Baselines3."""
     infos = rows.make_infos()
     rewards = sum(np.where(slot.valid, slot.score, 0) for slot in rows.slots)

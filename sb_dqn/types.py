@@ -34,6 +34,8 @@ State = dict[str, Any]
 EnvLike: TypeAlias = Any
 """Environment of any supported kind: a gymnasium `Env` or `VectorEnv`, a `VecEnv` of Stable-Baselines3, an environment of EnvPool or
 PettingZoo, an id, or a function that makes one. They have no common base class."""
+ModelLike: TypeAlias = Any
+"""Model of this library or of Stable-Baselines3, or another object with their `predict`. They have no common base class."""
 Env: TypeAlias = "gymnasium.Env[Any, Any]"
 """Environment with the interface of gymnasium, of one lane."""
 Info = dict[str, Any]

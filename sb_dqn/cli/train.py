@@ -7,13 +7,16 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sb_dqn.cli.options import number_option, path_option, run_argument, settings_option
 from sb_dqn.runs.learner_processes import start_learners
 from sb_dqn.runs.trust import ask_before_import, ask_before_starting, trust_option
+
+if TYPE_CHECKING:
+    from sb_dqn.runs.evaluation_options import RunOptions
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +140,7 @@ def train(
     env_id: str | None,
     run: Path | None,
     folder: Path,
-    options: Any,
+    options: RunOptions,
     learners: int | None,
     **plan_options: Any,
 ) -> None:
@@ -165,7 +168,7 @@ def _resume_from_train(
     path: Path,
     algo: str | None,
     env_id: str | None,
-    options: Any,
+    options: RunOptions,
     timesteps: int | None,
     device: str | None,
     **plan_options: object,
@@ -200,7 +203,7 @@ def _resume_from_train(
 @click.option("--device", metavar="NAME", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
 @trust_option
 @run_options
-def resume(run: Path, timesteps: int | None, device: str, trust: bool, options: Any) -> None:
+def resume(run: Path, timesteps: int | None, device: str, trust: bool, options: RunOptions) -> None:
     """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
     from sb_dqn.runs.run import find_run
     from sb_dqn.runs.training import resume_run

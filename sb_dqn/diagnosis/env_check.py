@@ -19,7 +19,7 @@ from sb_dqn.envs.streams.gymnasium_vector import NextStepStream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
 from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, is_bytes
-from sb_dqn.types import EnvLike
+from sb_dqn.types import Array, EnvLike
 
 STEPPING = ("check_step_determinism", "check_returned_data_not_reused")
 """Checks of gymnasium that play any action, legal or not."""
@@ -162,7 +162,7 @@ class _Check:
     def _play(self) -> None:
         """Plays random actions: looks at ends, scales, masks, seeds and speed."""
         env, ends, rewards = self.env, [], []
-        sizes: dict[str, Any] = {}
+        sizes: dict[str, Array] = {}
         first = self._episode(min(self.steps, 200))
         if not env_checker.data_equivalence(first, self._episode(min(self.steps, 200))):
             self.advice.append(
@@ -208,7 +208,7 @@ class _Check:
         )
         return space.sample(np.asarray(mask, np.int8))
 
-    def _judge(self, ends: list[tuple[int, bool]], rewards: Any, sizes: dict[str, Any]) -> None:
+    def _judge(self, ends: list[tuple[int, bool]], rewards: Any, sizes: dict[str, Array]) -> None:
         limit = None if self.env.spec is None else self.env.spec.max_episode_steps
         note = self.advice.append
         if not ends and limit is None:

@@ -15,7 +15,9 @@ from sb_dqn.errors import user_stacklevel
 from sb_dqn.losses.transforms import IDENTITY
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
 from sb_dqn.nn.torsos.feature_extractor import Features
+from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space, is_bytes
+from sb_dqn.types import ModelLike
 
 FIRST_LOOK, FACTOR = 128, 4
 """Env steps of a model before the first look at its rows, and factor to the next look."""
@@ -44,7 +46,7 @@ class FirstLearn:
         self._began = self._ended = False
         self._warned: set[str] = set()
 
-    def check_settings(self, model: Any, total: int) -> None:
+    def check_settings(self, model: ModelLike, total: int) -> None:
         """Checks the settings of a model that is to learn for `total` env steps, once."""
         if self._began or model.rank:
             return
@@ -78,7 +80,7 @@ class FirstLearn:
                 f"gymnasium.wrappers.RescaleAction(env, -1, 1), or set policy_kwargs=dict(squash_output=True).",
             )
 
-    def check_rows(self, model: Any, experience: Any, ended: bool = False) -> None:
+    def check_rows(self, model: ModelLike, experience: Any, ended: bool = False) -> None:
         """Checks the newest rows, and whether episodes end.
 
         Args:
@@ -96,7 +98,7 @@ class FirstLearn:
         if sample is not None and len(sample.rewards) >= FIRST_LOOK // 2:
             self._check_rows(model, sample)
 
-    def _check_ends(self, model: Any, least: int) -> None:
+    def _check_ends(self, model: ModelLike, least: int) -> None:
         statistics, lanes = model.statistics, getattr(model.get_env(), "envs", [model.get_env()])
         limits = [getattr(getattr(lane, "spec", None), "max_episode_steps", None) for lane in lanes]
         limited = any(limits) or bool(model.stream.options.protocol) or model.blueprint.frame_stack > 1
@@ -108,7 +110,7 @@ class FirstLearn:
                 f"gymnasium.wrappers.TimeLimit(env, max_episode_steps=...).",
             )
 
-    def _check_rows(self, model: Any, sample: Sample) -> None:
+    def _check_rows(self, model: ModelLike, sample: Sample) -> None:
         largest = float(abs(sample.rewards).max())
         if (
             largest >= LARGEST_REWARD
@@ -143,7 +145,7 @@ class FirstLearn:
 
 
 @torch.no_grad()
-def input_size(model: Any, policy: Any, sample: Sample) -> float:
+def input_size(model: ModelLike, policy: Policy, sample: Sample) -> float:
     """Returns the largest mean absolute value of an input of the network, after normalization and preprocessing."""
     obs = model.normalizer.observations({key: value.to(model.device) for key, value in sample.obs.items()})
     features = next((part for part in policy.modules() if isinstance(part, Features)), None)

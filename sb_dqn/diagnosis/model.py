@@ -21,7 +21,7 @@ from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.policies import QPolicy
 from sb_dqn.policies.base import StochasticPolicy
 from sb_dqn.spaces import actions_of
-from sb_dqn.types import Batch, EnvLike
+from sb_dqn.types import Batch, EnvLike, ModelLike
 
 FORBIDDEN = -1e20
 """Values below are those of illegal actions."""
@@ -34,7 +34,7 @@ MOVED = 0.01
 
 
 def diagnose(
-    model: Any, experience: object, env: EnvLike = None, episodes: int = 5, since: Diagnosis | None = None
+    model: ModelLike, experience: object, env: EnvLike = None, episodes: int = 5, since: Diagnosis | None = None
 ) -> Diagnosis:
     """Returns the measures of a model. It works on copies, with random numbers of its own: nothing of a run changes.
 
@@ -61,7 +61,7 @@ class _Look:
     Args: see `diagnose`.
     """
 
-    def __init__(self, model: Any, experience: Any, env: EnvLike, episodes: int, since: Diagnosis | None) -> None:
+    def __init__(self, model: ModelLike, experience: Any, env: EnvLike, episodes: int, since: Diagnosis | None) -> None:
         self.model, self.experience, self.since = model, experience, since
         self.values: dict[str, float] = {}
         self.details: dict[str, str] = {}

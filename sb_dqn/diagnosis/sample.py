@@ -13,7 +13,7 @@ from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.envs.streams.open import opened_here
 from sb_dqn.evaluation import open_for, play_episodes
-from sb_dqn.types import BoolArray, EnvLike, FloatArray
+from sb_dqn.types import Batch, BoolArray, EnvLike, FloatArray, Kwargs, ModelLike, Observation
 
 ROWS = 4_096
 """Newest rows over all lanes whose rewards, masks and returns are read."""
@@ -96,7 +96,7 @@ def newest_rows(ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor]) -> 
     )
 
 
-def greedy_episodes(model: Any, env: EnvLike, gamma: float, episodes: int) -> Sample:
+def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int) -> Sample:
     """Plays greedy episodes on an environment of their own; the end of each counts as the end of its return.
 
     Args:
@@ -105,9 +105,9 @@ def greedy_episodes(model: Any, env: EnvLike, gamma: float, episodes: int) -> Sa
         gamma: discount per step.
         episodes: number of episodes.
     """
-    lanes: dict[int, list[tuple[dict[str, Any], float, bool]]] = {}
+    lanes: dict[int, list[tuple[Observation, float, bool]]] = {}
 
-    def record(step: dict[str, Any], _: Any) -> None:
+    def record(step: Kwargs, _: object) -> None:
         lane, seen = step["i"], step["observations"]
         obs = seen if isinstance(seen, dict) else {"obs": seen}
         own = {key: np.array(value[lane]) for key, value in obs.items()}
@@ -135,7 +135,7 @@ def greedy_episodes(model: Any, env: EnvLike, gamma: float, episodes: int) -> Sa
     return Sample(obs, None, rewards, returns[at], None, length)
 
 
-def training_batch(experience: Any) -> Any:
+def training_batch(experience: Any) -> Batch | None:
     """Returns a batch as the next update could get it, drawn without the generators of the model; None if there is none."""
     ring = experience.ring
     if getattr(experience, "sampler", None) is not None:  # a replay

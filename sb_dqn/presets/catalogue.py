@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.files import read_yaml
 from sb_dqn.presets.literals import load_yaml_file, plain
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs, Settings
 
 _FOLDER = Path(__file__).parent
 
@@ -34,9 +37,9 @@ class Preset:
     """Number of lanes."""
     result: str | None = None
     """Result measured with these settings; None if not measured."""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_kwargs: Settings = field(default_factory=dict)
     """Keyword arguments of the environment."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     """Keyword arguments of the constructor; a schedule is text (`linear 1e-3`)."""
 
 
@@ -137,8 +140,8 @@ def _lineage(algo: str) -> list[str]:
 
 
 @cache
-def _read(file: str) -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml(_FOLDER / f"{file}.yaml")
+def _read(file: str) -> Kwargs:
+    content: Kwargs = read_yaml(_FOLDER / f"{file}.yaml")
     return content
 
 
@@ -147,9 +150,9 @@ def _entries(file: str) -> dict[str, Preset]:
     return {name: make_preset(name, file, _merged(name, file)) for name in _read(file).get("presets", {})}
 
 
-def _merged(name: str, file: str) -> dict[str, Any]:
+def _merged(name: str, file: str) -> Kwargs:
     """Returns the values of an entry, with defaults from the entry of the same name in the file of `like`."""
-    raw: dict[str, Any] = plain(_read(file)["presets"][name])
+    raw: Kwargs = plain(_read(file)["presets"][name])
     like = raw.pop("like", None)
     if like is None:
         return raw
@@ -162,7 +165,7 @@ def _merged(name: str, file: str) -> dict[str, Any]:
     return {key: value for key, value in other.items() if key not in {"source", "result"}} | raw
 
 
-def make_preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
+def make_preset(name: str, file: str, raw: Kwargs) -> Preset:
     """Returns the preset with the values of an entry; those with no field of their own are settings."""
     missing = {"source", "n_timesteps", "policy"} - raw.keys()
     if missing:
@@ -174,7 +177,7 @@ def make_preset(name: str, file: str, raw: dict[str, Any]) -> Preset:
     return Preset(name=name, algorithm=file, settings=settings, **reserved)
 
 
-def merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(preset: Settings, assigned: Settings) -> Kwargs:
     """Returns the preset's settings with `assigned` over them.
 
     `policy_kwargs` are merged, so that another width keeps the preset's layer norm; null removes a key of the preset.
@@ -188,7 +191,7 @@ def merge_settings(preset: Mapping[str, Any], assigned: Mapping[str, Any]) -> di
     return settings
 
 
-def merge_policy_kwargs(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def merge_policy_kwargs(base: Settings, override: Settings) -> Kwargs:
     """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key."""
     inner = {
         name: {**base[name], **override[name]}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sb_dqn.files import plain_data, read_yaml, write_yaml
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs
 
 COMPARISON = "comparison.yaml"
 
@@ -80,7 +83,7 @@ def write_comparison(out: Path, setup: Setup, settings: Mapping[str, list[str]],
     write_yaml(out / COMPARISON, content)
 
 
-def read_comparison(out: Path) -> dict[str, Any]:
+def read_comparison(out: Path) -> Kwargs:
     """Reads `comparison.yaml`; returns an empty dict if the file does not exist."""
     content = dict(read_yaml(out / COMPARISON, {}))
     if isinstance(content.get("seeds"), int):  # one number for all algorithms, as earlier versions wrote it

@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def machine(device: Any) -> dict[str, Any]:
+def machine(device: Any) -> Kwargs:
     """Returns the processor, its number of logical cores, the threads of torch, and the name of a CUDA device."""
     import torch
 
@@ -111,7 +111,7 @@ def write_config(folder: Path, config: Settings) -> None:
     write_yaml(folder / CONFIG, {**config, **origin, **config})
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> Kwargs:
     """Reads `config.yaml`; returns an empty dict if the file does not exist."""
     return dict(read_yaml(folder / CONFIG, {}))
 
@@ -160,7 +160,7 @@ class Result:
 
 def write_result(folder: Path, result: Result) -> None:
     """Writes `result.yaml` atomically."""
-    content: dict[str, Any] = {
+    content: Kwargs = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
         "cpu_seconds": round(result.cpu_seconds, 3),

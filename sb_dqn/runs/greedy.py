@@ -6,7 +6,9 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sb_dqn.types import ModelLike
 
 if TYPE_CHECKING:
     from sb_dqn.envs.streams.open import Stream
@@ -63,7 +65,7 @@ def final_step_limit(chosen: int | None, trained: int) -> int | None:
 
 
 def play(
-    model: Any,
+    model: ModelLike,
     stream: Stream,
     episodes: int,
     *,

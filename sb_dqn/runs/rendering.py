@@ -22,7 +22,7 @@ from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.errors import ConfigurationError, explained, import_extra
 from sb_dqn.evaluation import Episodes, play_episodes
-from sb_dqn.types import Env, Kwargs, ResetResult, Settings, StepResult
+from sb_dqn.types import Env, Kwargs, ModelLike, ResetResult, Settings, StepResult
 
 Frame = npt.NDArray[np.uint8]
 """`[H, W, 3]` RGB."""
@@ -177,7 +177,7 @@ class RenderAtari(AtariLanes):
 
 
 def play_rendered(
-    model: Any,
+    model: ModelLike,
     env_id: str,
     env_kwargs: Settings,
     make_screen: Callable[[float], Screen],

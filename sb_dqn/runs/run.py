@@ -172,7 +172,7 @@ def agent_of(config: Settings) -> Kwargs:
 
 def _unexpected(config: Settings, result: Result) -> list[str]:
     """Returns the parts of the configuration and the result that are missing or have another type."""
-    expected: dict[str, Any] = {
+    expected: Kwargs = {
         **dict.fromkeys(("settings", "versions", "machine", "env_kwargs", "preset"), dict),
         **dict.fromkeys(("n_timesteps", "n_envs"), int),
         **dict.fromkeys(("algorithm", "env_id"), str),

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from sb_dqn.plotting.picture import STYLES, draw_curves, draw_rows, new_figure, 
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.statistics import Estimate, aggregate_iqm, at_common_places, mean_band
+from sb_dqn.types import Kwargs
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def group_runs(runs: Iterable[Run]) -> dict[str, list[Score]]:
     }
 
 
-def _identity(run: Run) -> dict[str, Any]:
+def _identity(run: Run) -> Kwargs:
     return {"env_id": run.env_id, "n_timesteps": run.budget, **run.agent}
 
 

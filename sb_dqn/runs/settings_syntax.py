@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -12,6 +12,9 @@ from sb_dqn.algorithms import registry
 from sb_dqn.errors import nearest
 from sb_dqn.presets import parse_value
 from sb_dqn.presets.catalogue import MERGED
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs
 
 
 def canonical(name: str) -> str:
@@ -35,13 +38,13 @@ def algorithm_class(name: str) -> Any:
     return registry.algorithm_class(canonical(name))
 
 
-def parse_assignments(assignments: Iterable[str], option: str = "--set") -> dict[str, Any]:
+def parse_assignments(assignments: Iterable[str], option: str = "--set") -> Kwargs:
     """Parses `["gamma=0.98", ...]` into a dict; values are YAML or Python literals.
 
     Raises:
         click.BadParameter: no `=`, no name, an unclosed value, or a duplicate name.
     """
-    settings: dict[str, Any] = {}
+    settings: Kwargs = {}
     for assignment in assignments:
         reject_dotted(assignment, option)
         name, equals, text = assignment.partition("=")
@@ -106,7 +109,7 @@ def typed_options() -> dict[str, str]:
     }
 
 
-def constructor_defaults(cls: type[Any]) -> dict[str, Any]:
+def constructor_defaults(cls: type[Any]) -> Kwargs:
     """Returns the default of each constructor keyword, those of parent classes included; imports torch."""
     from sb_dqn.core.arguments import constructor_arguments
 

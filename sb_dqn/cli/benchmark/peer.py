@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from sb_dqn.presets import Preset, catalogue
 from sb_dqn.presets.catalogue import make_preset, merge_settings
 from sb_dqn.presets.literals import load_yaml_file
 from sb_dqn.runs.settings_syntax import parse_assignments
+
+if TYPE_CHECKING:
+    from sb_dqn.types import Kwargs, ModelLike, Settings
 
 FOLDER = Path(catalogue.__file__).parent / "peers"
 PACKAGES = {"sb3": ("stable_baselines3", "sb3_contrib")}
@@ -40,8 +43,8 @@ def find_peer_preset(library: str, algorithm: str, env_id: str, assignments: Ite
 
 
 @cache
-def _read(library: str) -> dict[str, Any]:
-    content: dict[str, Any] = load_yaml_file(FOLDER / f"{library}.yaml", "settings")
+def _read(library: str) -> Kwargs:
+    content: Kwargs = load_yaml_file(FOLDER / f"{library}.yaml", "settings")
     return content
 
 
@@ -107,7 +110,7 @@ def peer(
     click.echo(f"mean return {result.mean:.2f} over {final_episodes} greedy episodes")
 
 
-def _config(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, steps: int) -> dict[str, Any]:
+def _config(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, steps: int) -> Kwargs:
     """Returns the content of `config.yaml`, in the form of that of `sb-dqn train`."""
     from importlib.metadata import version
 
@@ -126,7 +129,7 @@ def _config(library: str, algorithm: str, env_id: str, preset: Preset, seed: int
     }
 
 
-def _train(model: Any, test: Any, run: Path, config: Mapping[str, Any], eval_episodes: int, final_episodes: int) -> Any:
+def _train(model: ModelLike, test: Any, run: Path, config: Settings, eval_episodes: int, final_episodes: int) -> Any:
     """Trains a model of Stable-Baselines3 with ten evaluations, and returns the result of the run.
 
     The final episodes are played as those of `train`, from the same starts: returns on Pendulum depend on them more than on
@@ -154,7 +157,7 @@ def _train(model: Any, test: Any, run: Path, config: Mapping[str, Any], eval_epi
 class NormalizedInputs:
     """A model of Stable-Baselines3 that predicts from observations as the environment returns them."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelLike) -> None:
         self.model = model
 
     def predict(self, observation: object, **inputs: object) -> Any:

@@ -22,7 +22,7 @@ from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
 from sb_dqn.runs.run import Run
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 FOLDER = Path(catalogue.__file__).parent / "suites"
 FIRST_SEED = 100
@@ -96,7 +96,7 @@ def read_suite(name: str) -> Suite:
     return Suite(name, content["title"], content["protocol"].strip(), tasks)
 
 
-def _task(name: str, values: dict[str, Any]) -> Task:
+def _task(name: str, values: Kwargs) -> Task:
     if values["algorithms"] == "all":
         values["algorithms"] = [each for each in NAMES if find_preset(each, values["env"], values.get("preset"))]
     return Task(name, **values)
@@ -129,7 +129,7 @@ class Entry(Job):
             run.config.get(name) == value for name, value in self.expected.items() if name != "settings"
         )
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Kwargs:
         """Returns the line of a finished run in `results.csv`."""
         run, result = self.run, self.result
         assert run is not None
@@ -266,6 +266,6 @@ def write_results(out: Path, entries: Iterable[Entry]) -> None:
     write_text(out / CURVES, as_csv(curves))
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+def as_csv(rows: Sequence[Kwargs]) -> str:
     """Returns rows with the same keys as the text of a CSV file."""
     return csv_text([rows[0].keys(), *(row.values() for row in rows)])

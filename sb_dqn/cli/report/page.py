@@ -21,6 +21,8 @@ from sb_dqn.version import __version__
 
 GENERATOR = "sb-dqn report"
 """Mark of our own pages, which may be overwritten."""
+Variables = dict[str, Any]
+"""Variables of a template, or of a part of one."""
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -31,7 +33,7 @@ def render(groups: Mapping[str, Sequence[Score]]) -> str:
     return _fill_in({**parts, "generator": f"{GENERATOR} {__version__}", "created": _now(), "count": len(runs)})
 
 
-def _one_run(run: Run) -> dict[str, Any]:
+def _one_run(run: Run) -> Variables:
     config, result = run.config, run.result
     group = Score(run.algorithm, [run])
     special, ordinary = settings_table([group])
@@ -59,7 +61,7 @@ def _one_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _several_runs(groups: Mapping[str, Sequence[Score]]) -> dict[str, Any]:
+def _several_runs(groups: Mapping[str, Sequence[Score]]) -> Variables:
     everything = [group for same in groups.values() for group in same]
     runs = [run for group in everything for run in group.runs]
     special, ordinary = settings_table(everything)
@@ -94,7 +96,7 @@ def _several_runs(groups: Mapping[str, Sequence[Score]]) -> dict[str, Any]:
     }
 
 
-def _section(env_id: str, groups: Sequence[Score]) -> dict[str, Any]:
+def _section(env_id: str, groups: Sequence[Score]) -> Variables:
     """Returns curves, table and diagnostics of the groups on one environment."""
     legend = [
         (f"line c{number % COLORS}", f"{group.label} ({len(group.drawn)})") for number, group in enumerate(groups)
@@ -114,7 +116,7 @@ def _section(env_id: str, groups: Sequence[Score]) -> dict[str, Any]:
     }
 
 
-def _score_row(number: int, score: Score, span: tuple[float, float]) -> dict[str, Any]:
+def _score_row(number: int, score: Score, span: tuple[float, float]) -> Variables:
     """Returns a row of the table of scores, with the places of its interval and seeds in percent of `span`."""
     low, width = span[0], (span[1] - span[0]) or 1.0
 
@@ -145,7 +147,7 @@ def _span(scores: Sequence[Score]) -> tuple[float, float]:
     return min(values) - margin, max(values) + margin
 
 
-def _run_row(group: Score, run: Run) -> dict[str, Any]:
+def _run_row(group: Score, run: Run) -> Variables:
     best = run.curve.eval_returns.mean(axis=1)
     return {
         "label": group.label,
@@ -277,7 +279,7 @@ def _drawn(charts: Sequence[Chart | None]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _fill_in(parts: Mapping[str, Any]) -> str:
+def _fill_in(parts: Variables) -> str:
     """Returns the template filled in; every text is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

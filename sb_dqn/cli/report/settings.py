@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import plain_data, yaml_line
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
-from sb_dqn.types import Settings
+from sb_dqn.types import Kwargs, Settings
 
 ABSENT = object()
 """Value of a keyword that an algorithm does not have."""
@@ -49,16 +48,16 @@ def origin_of(name: str, value: object, preset: Settings, defaults: Settings) ->
     return "preset" if name in preset and value != defaults.get(name, ABSENT) else "default"
 
 
-def reference_of(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+def reference_of(run: Run) -> tuple[Kwargs, Kwargs]:
     """Returns preset and defaults of a run; empty ones where this version knows neither."""
     from sb_dqn.presets import find_preset
     from sb_dqn.runs.plan import STEPS_WITHOUT_PRESET
     from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 
     config = run.config
-    defaults: dict[str, Any] = {"n_envs": 1, "env_kwargs": {}, "learners": 1, "policy": config.get("policy")}
+    defaults: Kwargs = {"n_envs": 1, "env_kwargs": {}, "learners": 1, "policy": config.get("policy")}
     defaults["n_timesteps"] = STEPS_WITHOUT_PRESET
-    preset: dict[str, Any] = {}
+    preset: Kwargs = {}
     try:
         defaults |= constructor_defaults(algorithm_class(str(config["algorithm"])))
         if config.get("preset"):
@@ -71,7 +70,7 @@ def reference_of(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     return plain_data(preset), plain_data(defaults)
 
 
-def values_of(run: Run) -> dict[str, Any]:
+def values_of(run: Run) -> Kwargs:
     """Returns all settings of a run by name, without its seed."""
     named = {name: run.config[name] for name in RUN_KEYS if name in run.config}
     return {name: plain_data(value) for name, value in {**named, **run.settings}.items() if name != "seed"}

@@ -46,7 +46,7 @@ def read_space(path: Path, algorithm: str) -> Space:
     return space
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Kwargs:
     content = load_yaml_file(path, "search space")
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ConfigurationError(
@@ -56,7 +56,7 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _inherit(spaces: Settings, name: str) -> dict[str, Any]:
+def _inherit(spaces: Settings, name: str) -> Kwargs:
     """Returns the space `name` with that of its `like` below it."""
     own = dict(spaces[name])
     like = own.pop("like", None)
@@ -103,7 +103,7 @@ def without_fixed(space: Space, settings: Settings) -> Space:
     return {name: entry for name, entry in space.items() if name not in fixed and name.partition(".")[0] not in fixed}
 
 
-def sample(trial: optuna.Trial, space: Space) -> dict[str, Any]:
+def sample(trial: optuna.Trial, space: Space) -> Kwargs:
     """Samples every setting with a trial of Optuna; returns constructor keywords."""
     settings: Kwargs = {}
     for name, entry in space.items():
@@ -123,9 +123,9 @@ def sample(trial: optuna.Trial, space: Space) -> dict[str, Any]:
     return settings
 
 
-def start_of(space: Space, *sources: Settings) -> dict[str, Any]:
+def start_of(space: Space, *sources: Settings) -> Kwargs:
     """Returns parameters of a trial close to known settings: each value that lies in the space, by the first source that has it."""
-    start: dict[str, Any] = {}
+    start: Kwargs = {}
     for name, entry in space.items():
         value = next((found for source in sources if (found := _look_up(source, name.split("."))) is not None), None)
         value = schedule_parts(value)[1]
@@ -155,7 +155,7 @@ def schedule_parts(value: object) -> tuple[str, Any]:
     return "", value
 
 
-def keep_schedules(sampled: Settings, preset: Settings) -> dict[str, Any]:
+def keep_schedules(sampled: Settings, preset: Settings) -> Kwargs:
     """Returns the sampled settings; a number falls by the schedule that the preset has for it."""
     kept = dict(sampled)
     for name, value in sampled.items():
