@@ -20,7 +20,7 @@ from sb_dqn.spaces import flatten_space
 from sb_dqn.types import BoolArray, EnvLike, Info, Kwargs, ModelLike, Rows
 
 MAX_STEPS = 108_000
-"""Steps after which an episode is cut if the environment has no shorter limit (ALE's is 108,000 frames)."""
+"""Number of steps after which an episode is cut if the environment has no shorter limit (ALE's is 108,000 frames)."""
 
 EvaluationCallback = Callable[[Kwargs, Kwargs], object]
 
@@ -47,10 +47,10 @@ def evaluate_policy(
             is reset; others are closed afterwards.
         n_eval_episodes: total number of episodes, divided evenly over the lanes.
         deterministic: True for greedy actions, False to sample actions as during training.
-        render: call the env's `render` after every step.
-        callback: called as `callback(locals, globals)` after each step, for each lane whose episode counts.
+        render: True calls the env's `render` after every step.
+        callback: function that is called as `callback(locals, globals)` after each step, for each lane whose episode counts.
         reward_threshold: bound that the mean return must exceed.
-        return_episode_rewards: return all episodes instead of their mean.
+        return_episode_rewards: True returns all episodes instead of their mean.
         warn: warn if the environment is the training one, or an episode was cut.
         seed: seed of the environment. With greedy actions the same seed gives the same episodes; None sets no seed.
         max_steps: number of steps after which an episode is cut, so that an endless episode cannot block the training.
@@ -109,7 +109,7 @@ def play_episodes(
         model, stream, n_eval_episodes, deterministic, render, callback, seed, max_steps: see `evaluate_policy`.
         max_total_steps: env steps over all lanes after which it ends with the episodes that are finished, maybe none; short
             episodes are then over-represented. If None, there is no bound.
-        watch: called with the episodes so far after each step.
+        watch: function that is called with the episodes so far after each step.
     """
     n_eval_episodes, max_steps = check_int("n_eval_episodes", n_eval_episodes, 1), check_int("max_steps", max_steps, 1)
     seed = None if seed is None else check_int("seed", seed, -np.inf)
@@ -260,15 +260,15 @@ class Episodes:
     """The evaluated episodes, in the order in which they ended."""
 
     returns: list[float] = field(default_factory=list)
-    """Undiscounted sum of the rewards as the game gave them."""
+    """Undiscounted sums of the rewards as the game gave them."""
     lengths: list[int] = field(default_factory=list)
-    """In environment steps."""
+    """Lengths in environment steps."""
     infos: list[Info] = field(default_factory=list)
-    """Info dict of the final step."""
+    """Info dicts of the final steps."""
     cut: int = 0
-    """How many of them were cut at `max_steps`."""
+    """Number of episodes that were cut at `max_steps`."""
     steps: int = 0
-    """Env steps over all lanes, those of episodes that did not finish included."""
+    """Number of env steps over all lanes, including those of episodes that did not finish."""
 
 
 class Tally:
@@ -277,8 +277,8 @@ class Tally:
     Fixed targets keep the mean fair: whoever takes the first n episodes to end over-represents the short ones.
 
     Args:
-        n_eval_episodes: divided over the lanes as evenly as possible.
-        num_envs: lanes, B.
+        n_eval_episodes: number of episodes, divided over the lanes as evenly as possible.
+        num_envs: number of lanes B.
         max_steps: an episode of this many steps is cut, and its lane waits for the next start of the stream.
     """
 
@@ -290,7 +290,7 @@ class Tally:
         self.begin()
 
     def begin(self) -> None:
-        """The stream starts: every lane is at its first observation."""
+        """Starts the episodes of all lanes, which are at their first observation."""
         lanes = len(self.targets)
         self.score = np.zeros(lanes)
         self.length = np.zeros(lanes, np.int64)
@@ -300,16 +300,16 @@ class Tally:
 
     @property
     def complete(self) -> bool:
-        """Every lane has its episodes."""
+        """True if every lane has its episodes."""
         return bool((self.counts >= self.targets).all())
 
     @property
     def playing(self) -> BoolArray:
-        """`[B]` lanes whose running episode is going to count."""
+        """Lanes `[B]` whose running episode is going to count."""
         return (self.counts < self.targets) & ~self.waiting
 
     def add(self, rows: Rows) -> BoolArray:
-        """Add the scores of a tick; `[B]` lanes whose episode ended in it."""
+        """Adds the scores of a tick; returns the lanes `[B]` whose episode ended in it."""
         self.length += rows.stepped
         self.episodes.steps += rows.steps
         ended = np.zeros_like(self.last)
@@ -321,7 +321,7 @@ class Tally:
         return ended
 
     def close_episodes(self, ended: BoolArray, rows: Rows) -> None:
-        """Write down the episodes that ended, and those that are cut for their length."""
+        """Stores the episodes that ended, and those that are cut for their length."""
         cut = self.playing & ~ended & (self.length >= self.max_steps)
         done = (self.playing & ended) | cut
         if done.any():

@@ -127,7 +127,7 @@ class Sampled(Schedule):
 
 @dataclass(frozen=True)
 class FromProgress(Schedule):
-    """Stable-Baselines3 schedule: a function of the progress remaining (1 at the start, 0 at the horizon)."""
+    """Schedule of Stable-Baselines3: a function of the progress remaining (1 at the start, 0 at the horizon)."""
 
     function: Callable[[float], float]
 
@@ -152,8 +152,8 @@ class Annealed:
     1 - gamma; for numbers of steps, x is rounded (Schwarzer et al. 2023, arXiv 2305.19452).
 
     Args:
-        start, end: the two values.
-        updates: T, from 1.
+        start, end: the first and the last value.
+        updates: number T of updates, from 1.
 
     Raises:
         ConfigurationError: `updates` is out of range.
@@ -189,7 +189,7 @@ def as_annealed(name: str, value: object) -> Annealed | None:
 
 
 ScheduleLike: TypeAlias = float | str | Schedule | Callable[[float], float] | Sequence[tuple[int, float]]
-"""Arguments that `as_schedule` converts."""
+"""Types of arguments that `as_schedule` converts to a schedule."""
 SCHEDULES: dict[str, type[Any]] = {
     schedule.__name__: schedule for schedule in (Annealed, Constant, Linear, Piecewise, Sampled)
 }

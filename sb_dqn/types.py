@@ -61,14 +61,14 @@ def any_true(mask: BoolArray) -> bool:
 
 @dataclass(slots=True)
 class Slot:
-    """Arrivals: one row for each lane in which `valid` is set. Every array has leading axis B."""
+    """The arrivals of a step: one row for each lane in which `valid` is set. Every array has leading axis B."""
 
     obs: Observation
-    """o_t by key, `[B, *shape]`, native dtype; only the newest frame `[B, 1, H, W]` of a frame stack."""
+    """Observations o_t by key, `[B, *shape]`, in their native dtype; only the newest frame `[B, 1, H, W]` of a frame stack."""
     reward: FloatArray
-    """r_t received on arrival at o_t, as used for training (clipped if so configured); 0 on a reset row."""
+    """Rewards r_t received on arrival at o_t, as used for training (clipped if so configured); 0 on a reset row."""
     score: FloatArray
-    """r_t as the environment returned it."""
+    """Rewards r_t as the environment returned them."""
     terminal: BoolArray
     """True if no value follows o_t: the episode terminated, or a life was lost if so configured. The bootstrap is 0 then."""
     last: BoolArray
@@ -77,9 +77,9 @@ class Slot:
     valid: BoolArray
     """True if the slot has a row of this lane (always with NEXT_STEP)."""
     full: bool = True
-    """`valid.all()`, computed in advance for the fast path of the ring."""
+    """Equals `valid.all()`; it is computed in advance for the fast path of the ring."""
     mask: BoolArray | None = None
-    """`[B, A]` (`[B, D, A]` for branches) legal actions at o_t; None if the environment has no action masks."""
+    """Legal actions at o_t, `[B, A]` (`[B, D, A]` for branches), or None if the environment has no action masks."""
 
 
 @dataclass(slots=True)
@@ -91,15 +91,15 @@ class Rows:
     slots: tuple[Slot, ...]
     """One slot, or two if ended lanes return a final row in addition to the reset row; the last has the open rows."""
     stepped: BoolArray
-    """`[B]` lanes that made an environment step (reset rows did not)."""
+    """Lanes `[B]` that made an environment step; lanes with a reset row did not."""
     steps: int
-    """`stepped.sum()`."""
+    """Number of environment steps, `stepped.sum()`."""
     make_infos: Callable[[], list[Info]] = list
     """Builds the list of info dicts, one per lane, on demand."""
     extra: dict[str, Array] = field(default_factory=dict)
     """Further outputs of the policy at the departure, `[B, ...]`."""
     departed: BoolArray | None = None
-    """`[B]` lanes whose actions are in `action`. If None, `action` has those of all lanes. A tick from other processes may
+    """Lanes `[B]` whose actions are in `action`. If None, `action` has those of all lanes. A tick from other processes may
     hold some lanes only: a lane without a departure and without a row here is unchanged, one without a departure but with a
     row was restarted."""
 
@@ -129,24 +129,25 @@ class Batch(NamedTuple):
 
     obs: dict[str, Tensor]
     action: Tensor
-    """`[N]` int64, 0-based; `[N, D]` for MultiDiscrete; for a Box `[N, *shape]` float32."""
+    """Actions `[N]` int64, 0-based; `[N, D]` for MultiDiscrete; `[N, *shape]` float32 for a Box."""
     return_: Tensor
-    """`[N]` float32, n-step sum of discounted rewards."""
+    """Sums of the discounted rewards of n steps, `[N]` float32."""
     discount: Tensor
-    """`[N]` float32, gamma**m after m steps, or 0 after a termination."""
+    """Discounts `[N]` float32: gamma**m after m steps, or 0 after a termination."""
     next_obs: dict[str, Tensor]
     weight: Tensor
-    """`[N]` float32; rows of weight 0 are padding."""
+    """Weights of the losses, `[N]` float32; rows of weight 0 are padding."""
     place: Tensor
-    """`[2, N]` int64: lane and absolute row number, for feedback."""
+    """Lane and absolute row number of each transition, `[2, N]` int64, for `feedback`."""
     mask: Tensor | None = None
-    """`[N, A]` bool, legal actions at `obs` (`[N, D, A]` for branches). If None, all actions are legal."""
+    """Legal actions at `obs`, `[N, A]` bool (`[N, D, A]` for branches). If None, all actions are legal."""
     next_mask: Tensor | None = None
-    """`[N, A]` bool, legal actions at `next_obs` (`[N, D, A]` for branches). If None, all actions are legal."""
+    """Legal actions at `next_obs`, `[N, A]` bool (`[N, D, A]` for branches). If None, all actions are legal."""
     extra: dict[str, Tensor] | None = None
-    """`[N, ...]` further outputs of the policy at the departure, from a rollout; `future_action` and `future_valid` with `future`."""
+    """Further outputs of the policy at the departure, `[N, ...]`, from a rollout; `future_action` and `future_valid` with
+    `future`."""
     future: dict[str, Tensor] | None = None
-    """`[K * N, ...]` observations 1 .. K steps after `obs`, for self-prediction. If None, they are not read."""
+    """Observations 1 .. K steps after `obs`, `[K * N, ...]`, for self-prediction. If None, they are not read."""
 
     def to(self, device: torch.device) -> Batch:
         """Returns the batch on `device`; `self` if it is there already."""
@@ -173,23 +174,24 @@ class Update(NamedTuple):
     """Results of one gradient step; they stay on the device until a log line needs them."""
 
     values: Tensor
-    """`[2 + F]` float32: loss, norm of the whole gradient before clipping, and values named by the objective's `reports`."""
+    """Values `[2 + F]` float32: the loss, the norm of the whole gradient before clipping, and the values named by the
+    objective's `reports`."""
     applied: bool = True
     """False if training stopped before the step, as PPO does for its target KL divergence."""
 
     @property
     def loss(self) -> Tensor:
-        """0-d loss."""
+        """The loss, 0-d."""
         return self.values[0]
 
     @property
     def grad_norm(self) -> Tensor:
-        """0-d norm of the whole gradient before clipping."""
+        """The norm of the whole gradient before clipping, 0-d."""
         return self.values[1]
 
     @property
     def reports(self) -> Tensor:
-        """`[F]` values to log."""
+        """Values to log, `[F]`."""
         return self.values[2:]
 
 
@@ -198,7 +200,7 @@ class Blueprint:
     """Spaces and lanes of an environment: enough to build a model, for example when it is loaded without an env."""
 
     observation_space: gymnasium.Space[Any]
-    """Space of one lane as the policy sees it: with the frame stack (`[K, H, W]`) if this library stacks the frames."""
+    """Space of one lane as the policy sees it, including the frame stack (`[K, H, W]`) if this library stacks the frames."""
     action_space: gymnasium.Space[Any]
     num_envs: int = 1
     frame_stack: int = 1
@@ -209,11 +211,11 @@ class Wait(NamedTuple):
     """Reason why no update is due yet."""
 
     least: int
-    """Env steps over all lanes without which no update can come, >= 1."""
+    """Number of env steps over all lanes without which no update can come, >= 1."""
     why: str
-    """What is missing, as a clause."""
+    """What the update waits for, as a clause."""
     fix: str
-    """What to do, as a sentence without its full stop."""
+    """What the user can do, as a sentence without its full stop."""
 
 
 class Experience(Protocol):
@@ -221,7 +223,7 @@ class Experience(Protocol):
 
     @property
     def view(self) -> Any:
-        """Reader of the samples; traced functions of another one are made again."""
+        """Reader of the samples. When it is replaced, functions are traced again."""
 
     def extend(self, rows: Rows) -> None:
         """Adds one tick."""
@@ -230,10 +232,10 @@ class Experience(Protocol):
         """Returns the updates to make now, and counts them as done."""
 
     def wait(self) -> Wait:
-        """Returns what the next update waits for; between two ticks."""
+        """Returns what the next update waits for; it is called between two ticks."""
 
     def refresh(self) -> None:
-        """Prepares for the next sample what depends on new rows."""
+        """Updates what the next sample needs to know of new rows."""
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Returns the random numbers, or the places, of the next batch."""

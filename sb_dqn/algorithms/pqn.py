@@ -43,7 +43,7 @@ class PQN(OnPolicyAlgorithm):
         dueling: separate streams for state value and action advantages (arXiv 1511.06581).
         loss: "mse" or "huber".
         value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
-            `v_max`, `transform`, see DQN; False: regression by `loss`.
+            `v_max`, `transform`, see DQN; False learns by regression with `loss`.
         exploration: "epsilon", "boltzmann", or a dict; see DQN.
         evaluation_eps: epsilon of `predict(deterministic=False)`. If None, it is the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` (default RAdam) and `optimizer_kwargs`; `layer_norm` defaults

@@ -212,7 +212,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it belongs to another number of lanes, or to another algorithm.
+            CheckpointError: the state belongs to another number of lanes, or to another algorithm.
         """
         if "ring/rows" not in state:
             raise CheckpointError(

@@ -63,7 +63,7 @@ class RingObservations(Mapping[str, Tensor]):
     A traced network reads them itself, from lanes and rows that are sent in one copy with its other inputs.
 
     Args:
-        read: `observations_at` for the ring; the same object each time.
+        read: function `observations_at` of the ring, the same object each time.
         lanes, rows: `[N]`, absolute rows.
         device: device of the ring.
     """

@@ -26,7 +26,7 @@ PAPER_BETA = Linear(0.4, 1.0)
 CHANGES = 32
 """Leaves per lane that one copy to a device holds: those of rows that may start now, and of those that no longer may."""
 SMALLEST, LARGEST = 1e-100, 1e100
-"""Bounds of a stored priority: above 0, and small enough for a finite sum."""
+"""Bounds of a stored priority, which are above 0 and small enough for a finite sum."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class PrioritizedSampler(Sampler):
     Args:
         ring: the ring; `ring.refresh_bounds()` and `refresh()` must have been called since the last arrival.
         batch_size: number of samples N >= 1.
-        settings: see `Prioritized`. If None, they are its defaults.
+        settings: settings of the priorities, see `Prioritized`. If None, they are its defaults.
         input_priorities: priorities of new start rows. If None, all of them get the initial one.
     """
 
@@ -254,7 +254,8 @@ class PrioritizedSampler(Sampler):
         return lane, newest - (newest - cell // lanes) % ring.rows, weight
 
     def _select(self, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps shares `[N]` of the total probability to cells and unnormalized probabilities (0: no row may start)."""
+        """Maps shares `[N]` of the total probability to cells and unnormalized probabilities, which are 0 if no row may
+        start."""
         mix, total = self.settings.uniform_mix, self.tree.total()
         if self.count is None:
             cell = self.tree.find(share * total)

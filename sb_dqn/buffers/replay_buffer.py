@@ -353,7 +353,7 @@ class ReplayBuffer:
         """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it belongs to a different replay buffer, or its counts are impossible.
+            CheckpointError: the state belongs to a different replay buffer, or its counts are impossible.
         """
         env_steps, pending, steps_since = (int(number) for number in state["cadence"])
         arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0

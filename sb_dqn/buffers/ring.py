@@ -80,7 +80,7 @@ class Ring:
         self.last = self.columns["last"]
         self.mask = self.columns.get("mask")
         self.blocked = self.columns.get("blocked", self.last)
-        """`[T * B]` rows that may never start."""
+        """Rows that may never start, `[T * B]`."""
         self.not_before = torch.ones(frame_stack - 1, frame_stack - 1, dtype=torch.bool, device=self.device).triu()
         """`[K - 1, K - 1]`, True at (i, j) for j >= i."""
         self._obs_writers = [(key, self._writers[f"obs/{key}"]) for key in layout.keys]

@@ -192,10 +192,10 @@ class StartRuleColumns:
     """Writer of the columns of a `StartRule`; counts the rows of each episode for it.
 
     Args:
-        rule: the rule.
-        rows: T, rows per lane.
+        rule: the start rule.
+        rows: number T of rows per lane.
         num_lanes: number of lanes B.
-        writers: objects to assign rows to, by column.
+        writers: objects to which rows are assigned, by column.
     """
 
     def __init__(self, rule: StartRule, rows: int, num_lanes: int, writers: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class StartRuleColumns:
         self.rows = rows
         self.writers = writers
         self.age: IntArray = np.full(num_lanes, -1)
-        """`[B]` index of the open row within its episode."""
+        """Index of the open row within its episode, `[B]`."""
 
     def count_rows(self, slot: Slot, after_last: BoolArray) -> None:
         """Counts arriving rows; `after_last` `[B]` is True where the preceding row was `last`."""

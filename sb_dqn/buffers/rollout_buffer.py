@@ -196,7 +196,7 @@ class RolloutBuffer(OnPolicyBuffer):
         """Loads the result of `state_dict`.
 
         Raises:
-            CheckpointError: it belongs to a rollout of other shapes.
+            CheckpointError: the state belongs to a rollout of other shapes.
         """
         if "ticks" in state and int(state["ticks"][0]) != self.n_steps:
             raise CheckpointError(
@@ -213,15 +213,15 @@ class Before(NamedTuple):
     """The step before a row: inputs of a recurrent policy for that row."""
 
     obs: Observation
-    """Observations of the preceding rows, `[N, ...]` by key."""
+    """Observations `[N, ...]` of the preceding rows, by key."""
     declared: dict[str, Array]
     """Extra outputs of the policy there: "state" `[N, P]`, its recurrent state before that step, and others that it reads."""
     action: ActionArray
-    """`[N, ...]` actions taken there."""
+    """Actions `[N, ...]` taken there."""
     reward: Array
-    """`[N]` rewards received on arriving at the rows themselves."""
+    """Rewards `[N]` received on arriving at the rows themselves."""
     begins: BoolArray
-    """`[N]` True where an episode starts, so that there is no preceding row."""
+    """Starts `[N]`, True where an episode starts, so that there is no preceding row."""
 
 
 class SequenceRolloutBuffer(RolloutBuffer):

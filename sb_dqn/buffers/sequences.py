@@ -155,8 +155,8 @@ class SequenceView:
         Returns:
             A batch of new tensors. `action`, `return_`, `discount`, `weight` and masks are `[T * N]`, for the trained steps;
             `obs` is `[(W + T + n) * N, ...]`, for all rows; `place` is `[2, N]`. `extra` contains, for all rows,
-            `previous_action` (-1: none), `previous_reward` and `begins`; if states are stored, `state` `[N, ...]`, the
-            recurrent state before the first row; and `end` `[T * N]` int64, the row that a step bootstraps from, relative
+            `previous_action` (-1 if there is none), `previous_reward` and `begins`; if states are stored, `state` `[N, ...]`,
+            the recurrent state before the first row; and `end` `[T * N]` int64, the row that a step bootstraps from, relative
             to r.
         """
         ring = self.ring

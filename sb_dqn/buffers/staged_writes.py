@@ -29,7 +29,7 @@ class ColumnGroup:
     """Columns of one dtype and shape of cells, one after another in one tensor, so that one scatter writes all of them."""
 
     storage: Tensor
-    """`[cells, *shape]`, cells of all columns."""
+    """Cells of all columns, `[cells, *shape]`."""
     first: dict[str, int] = field(default_factory=dict)
     """First cell of each column."""
 
@@ -118,7 +118,7 @@ class StagedRows:
     flush what came before them.
 
     Args:
-        groups: see `allocate_groups`.
+        groups: groups of columns, see `allocate_groups`.
         num_lanes: number of lanes B.
         device: device of the columns.
     """

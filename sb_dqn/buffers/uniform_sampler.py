@@ -37,7 +37,7 @@ class Sampler(ABC):
             noise: `noise_shape`, or the same with another last axis N; float64 in [0, 1).
 
         Returns:
-            Lane `[N]` int64, absolute row `[N]` int64 and weight `[N]` float32 (0: padding).
+            Lane `[N]` int64, absolute row `[N]` int64 and weight `[N]` float32, which is 0 for padding.
         """
 
     def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

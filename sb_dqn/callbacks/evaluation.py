@@ -46,7 +46,7 @@ class EvalCallback(EventCallback):
             evaluates.
         log_path: folder of `evaluations.npz`. If None, the file is not written.
         best_model_save_path: folder of `best_model.zip`. If None, the file is not written.
-        deterministic: greedy actions; False: actions with exploration.
+        deterministic: True selects greedy actions, False explores.
         render: calls `render` of the environment after every step.
         verbose: 1 prints each result.
         warn: accepted for compatibility with Stable-Baselines3; has no effect.

@@ -16,7 +16,8 @@ from sb_dqn.types import ActionArray, FloatArray, Rows, State
 
 @dataclass(frozen=True)
 class ActionNoise:
-    r"""Noise in units in which the bounds of the action space are -1 and 1; noisy actions are clipped to them.
+    r"""Settings of the noise, in units in which the bounds of the action space are -1 and 1; noisy actions are clipped to
+    these.
 
     .. math:: x_t = x_{t-1} + \theta (\mu - x_{t-1}) \, dt + \sigma \sqrt{dt} \, N(0, 1)
 
@@ -24,7 +25,7 @@ class ActionNoise:
 
     Args:
         sigma: scale, >= 0, one number or one for each dimension of an action.
-        mean: mu, likewise.
+        mean: mu, one number or one for each dimension of an action.
         theta: rate at which x returns to the mean, >= 0.
         dt: length of a step, above 0.
 

@@ -26,7 +26,7 @@ class Exploration(ABC):
 
     Args:
         actions: shape of the action space.
-        num_lanes: B, > 0.
+        num_lanes: number of lanes B, > 0.
         rng: generator used by this object only.
         evaluation: exploration of `predict(deterministic=False)`. If None, this object explores at its current rate.
     """

@@ -18,7 +18,7 @@ class Boltzmann(Exploration):
     Args:
         schedule: temperature over env steps, >= 0, in units of the action values.
         actions: shape of the action space.
-        num_lanes: B, > 0.
+        num_lanes: number of lanes B, > 0.
         rng: generator that no other object uses.
         off_after: env step from which the temperature is 0. If None, there is no such step.
         evaluation: exploration of `predict(deterministic=False)`. If None, this object explores at its current rate.

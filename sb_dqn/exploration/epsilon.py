@@ -12,14 +12,15 @@ from sb_dqn.types import Array, BoolArray, IntArray, State
 
 
 class EpsilonGreedy(Exploration):
-    """Uniform random action with probability epsilon, else the greedy one: P(greedy) = 1 - epsilon + epsilon / A.
+    """Selects a uniform random action with probability epsilon, and otherwise the greedy one: P(greedy) = 1 - epsilon +
+    epsilon / A.
 
     A lane with action branches explores in all of its branches or in none.
 
     Args:
         schedule: epsilon over env steps, [0, 1].
         actions: shape of the action space.
-        num_lanes: B, > 0.
+        num_lanes: number of lanes B, > 0.
         rng: generator used by this object only.
         ladder: final epsilon of each lane. If None, it is that of the schedule.
         off_after: env step from which epsilon is 0. If None, there is no such step.

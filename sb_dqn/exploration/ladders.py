@@ -39,7 +39,7 @@ class LogLadder:
 
 @dataclass(frozen=True)
 class LadderPart:
-    """The epsilons of some lanes of a ladder over all lanes of a model, for actors in other processes.
+    """Part of a ladder over all lanes of a model, for actors in other processes that have some of its lanes.
 
     Args:
         ladder: ladder over all lanes.

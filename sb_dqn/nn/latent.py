@@ -10,7 +10,7 @@ from sb_dqn.nn.layers.norms import Shape
 from sb_dqn.nn.torsos.convolutions import ImageExtractor
 
 EPSILON = 1e-5
-"""Of the renormalization; for the Atari settings of SPR."""
+"""Epsilon of the renormalization, as in the Atari settings of SPR."""
 
 
 def renormalized(z: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def renormalized(z: Tensor) -> Tensor:
 
 
 def latent_shape(features: nn.Module) -> Shape | None:
-    """Returns (C, H, W) of the features of one CNN without a hidden layer; None for all others."""
+    """Returns (C, H, W) of the features of one CNN without a hidden layer, and None for all other networks."""
     extractor = getattr(features, "extractor", None)
     return extractor.shape if isinstance(extractor, ImageExtractor) else None
 
@@ -34,7 +34,7 @@ class LatentModel(nn.Module):
     else they are linear layers, and the action is one-hot.
 
     Args:
-        width: F, numbers of a latent state.
+        width: number F of values in a latent state.
         shape: (C, H, W) of the latent state. If None, the latent state is a vector.
         branches: number of choices of each branch of the action; one number for Discrete actions.
         projected: width of a projection.

@@ -24,7 +24,8 @@ CLOSE = 0.01
 
 
 def unit_scores(activations: Tensor) -> Tensor:
-    r"""Returns the score of each unit `[H]`, :math:`s_i = E|h_i| / (\mathrm{mean}_j E|h_j| + 10^{-9})`; of a dead layer zeros.
+    r"""Returns the score of each unit `[H]`, :math:`s_i = E|h_i| / (\mathrm{mean}_j E|h_j| + 10^{-9})`, which is zero in a
+    dead layer.
 
     Args:
         activations: `[N, ..., H]`, or of a convolution `[N, C, H, W]`, whose units are the channels.
@@ -45,7 +46,7 @@ def _rows_of_units(x: Tensor) -> Tensor:
 
 @contextmanager
 def watched(network: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Context that holds the latest output of each activation by name, in the order of their first calls."""
+    """Returns a context that holds the latest output of each activation by name, in the order of their first calls."""
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str, _: nn.Module, __: object, output: Tensor) -> None:
@@ -59,7 +60,7 @@ def watched(network: nn.Module) -> Iterator[dict[str, Tensor]]:
 def _hooked(
     network: nn.Module, kinds: tuple[type[nn.Module], ...], hook: Callable[..., Tensor | None]
 ) -> Iterator[None]:
-    """Context in which `hook(name, module, inputs, output)` follows each call of a module of these kinds."""
+    """Returns a context in which `hook(name, module, inputs, output)` follows each call of a module of these kinds."""
     hooks = [
         part.register_forward_hook(partial(hook, name))
         for name, part in network.named_modules()
@@ -77,12 +78,12 @@ class Units(NamedTuple):
 
     activation: str
     layer: str
-    """Its rows make the units."""
+    """Name of the module whose rows make the units."""
     norm: str | None
-    """Norm between layer and activation."""
+    """Name of the norm between layer and activation."""
     readers: Mapping[str, Tensor]
-    """By layer, the number of the unit that each input `[I]` of the layer reads; -1: something else. Of a flattened image each
-    unit has one input per pixel."""
+    """By name of a layer, the number of the unit that each of its inputs `[I]` reads, or -1 for something else. Of a flattened
+    image each unit has one input per pixel."""
 
 
 def find_units(network: nn.Module, run: Callable[[], object]) -> list[Units]:

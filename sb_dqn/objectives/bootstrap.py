@@ -44,17 +44,17 @@ class BootstrapTarget(NamedTuple):
     """
 
     return_: Tensor
-    """n-step return, including the Munchausen bonus."""
+    """The n-step return, including the Munchausen bonus."""
     discount: Tensor
-    """gamma^m, 0 after a termination; not after a truncation, see `Slot.last`."""
+    """The discount gamma^m, or 0 after a termination, but not after a truncation, see `Slot.last`."""
     value: Any
     """Value object of the target network at o_t."""
     action: Tensor | None
-    """`[N]` or `[N, D]`, the greedy action; None for a soft value."""
+    """The greedy action `[N]` or `[N, D]`, or None for a soft value."""
     policy: Tensor | None = None
-    """`[..., A]` probabilities of the softmax policy; None for a greedy value."""
+    """Probabilities `[..., A]` of the softmax policy, or None for a greedy value."""
     bonus: Tensor | None = None
-    """`[..., A]` entropy bonus, minus tau log policy; None for a greedy value."""
+    """The entropy bonus `[..., A]`, minus tau log policy, or None for a greedy value."""
 
     def next(self) -> Any:
         """Returns the next value: of the greedy action, or of the softmax policy with its entropy bonus."""
@@ -67,7 +67,7 @@ class Bootstrap:
     Args:
         double_q: the online network selects the next action (van Hasselt et al. 2016, arXiv 1509.06461) or, with
             `munchausen`, defines the policy; otherwise the target network does.
-        munchausen: soft value and bonus. If None, the value is greedy.
+        munchausen: settings of the soft value and the bonus. If None, the value is greedy.
     """
 
     def __init__(self, double_q: bool = False, munchausen: Munchausen | None = None) -> None:

@@ -18,15 +18,16 @@ class Terms(NamedTuple):
     """Quantities that all policy-gradient losses use, of N samples."""
 
     logp: Tensor
-    """`[N]`, log-probability of the sampled action under the current policy."""
+    """Log-probabilities `[N]` of the sampled actions under the current policy."""
     entropy: Tensor
-    """`[N]`, entropy of the current policy, nats."""
+    """Entropies `[N]` of the current policy, in nats."""
     value: Tensor
-    """`[N]`, current value prediction."""
+    """Current value predictions `[N]`."""
     advantage: Tensor
-    """`[N]`, lambda-return minus the value at collection time: generalized advantage estimation, arXiv 1506.02438."""
+    """Advantages `[N]`, the lambda-return minus the value at collection time: generalized advantage estimation, arXiv
+    1506.02438."""
     classes: Classes | None = None
-    """The value prediction by classification. If None, the value is learned by regression."""
+    """Value predictions by classification. If None, the value is learned by regression."""
 
     def value_loss(self, return_: Tensor) -> Tensor:
         """Returns the squared error of the value `[N]`, or the cross-entropy of its classes, for returns `[N]`."""
@@ -43,7 +44,7 @@ class ActorCritic:
     Args:
         ent_coef: coefficient c_h of the entropy, >= 0.
         vf_coef: coefficient c_v of the value loss, >= 0.
-        normalize_advantage: advantages are normalized to mean 0 and standard deviation 1 over the batch.
+        normalize_advantage: True normalizes advantages to mean 0 and standard deviation 1 over the batch.
 
     Raises:
         ConfigurationError: an argument is out of range or has the wrong type.
@@ -87,7 +88,7 @@ class PolicyGradient(ActorCritic):
 
     Args:
         ent_coef: coefficient c_h of the entropy, >= 0.
-        normalize_advantage: G - b is normalized to mean 0 and standard deviation 1 over the batch.
+        normalize_advantage: True normalizes G - b to mean 0 and standard deviation 1 over the batch.
     """
 
     reports: tuple[str, ...] = ("policy_loss", "entropy_loss")
@@ -108,7 +109,7 @@ class ClippedSurrogate(ActorCritic):
 
     Args:
         ent_coef, vf_coef, normalize_advantage: see `ActorCritic`.
-        clips_value: value predictions are clipped too.
+        clips_value: True clips the value predictions too.
     """
 
     reports: tuple[str, ...] = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")

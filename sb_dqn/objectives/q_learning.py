@@ -29,7 +29,7 @@ class QLearning:
         bootstrap: selection of the next action. If None, the target network selects and evaluates it.
         loss: "huber" (kappa 1, equal to Stable-Baselines3's smooth L1) or "mse" (half of the squared error); values by classification
             have the cross-entropy instead.
-        transform: of the values that the network learns.
+        transform: transform of the values that the network learns.
 
     Raises:
         ConfigurationError: `loss` is unknown, or Munchausen is combined with value rescaling.

@@ -1,4 +1,4 @@
-"""Objectives along sequences, for recurrent networks: of a replay, and of a rollout."""
+"""Objectives of recurrent networks, along the sequences of a replay or of a rollout."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RecurrentRolloutObjective:
 
     Args:
         inner: objective on samples, whose observations are recurrent features.
-        length: steps of a sequence.
+        length: number of steps of a sequence.
     """
 
     def __init__(self, inner: Objective, length: int) -> None:

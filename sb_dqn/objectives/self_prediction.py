@@ -19,8 +19,8 @@ class SelfPrediction:
     """Settings of self-prediction.
 
     Args:
-        steps: K, number of actions ahead, from 1.
-        weight: factor of its loss, above 0.
+        steps: number K of actions ahead, from 1.
+        weight: factor of the loss of self-prediction, above 0.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -38,7 +38,8 @@ class SelfPrediction:
 
 
 class SelfPredictionObjective:
-    r"""Adds to a loss that of predicting the projections of the next K latent states from the actions taken.
+    r"""Adds a second loss to another objective, that of predicting the projections of the next K latent states from the
+    actions taken.
 
     .. math:: L = L_{\mathrm{TD}} + \lambda \, \frac1K \sum_{k=1}^K m_k
         \left\| \frac{\hat y_k}{\|\hat y_k\|} - \frac{y_k}{\|y_k\|} \right\|^2
@@ -47,8 +48,8 @@ class SelfPredictionObjective:
     m_k is 0 after the end of the episode. The priority stays that of the TD loss.
 
     Args:
-        inner: the other loss.
-        settings: K and the weight.
+        inner: objective to which the second loss is added.
+        settings: number of steps K and weight of the second loss.
     """
 
     def __init__(self, inner: Objective, settings: SelfPrediction) -> None:

@@ -27,7 +27,7 @@ class SharedHeads:
 
     Args:
         inner: objective on transitions; its networks are called with `obs` or `next_obs` of its batch.
-        iterations: K.
+        iterations: number K of heads that learn.
     """
 
     def __init__(self, inner: Objective, iterations: int) -> None:
@@ -53,9 +53,9 @@ class _Features(NamedTuple):
 
     net: Any
     x: Tensor
-    """`[N, ..., H]`, what the head maps to values."""
+    """Features `[N, ..., H]`, which the head maps to values."""
     fractions: Any
-    """Fractions of an implicit head, of K N rows."""
+    """Fractions of an implicit head, for K N rows."""
     noise: Noise
 
     @classmethod
@@ -78,7 +78,7 @@ def _read_targets(features: _Features, mask: Tensor | None = None) -> Any:
 
 
 def _for_each(x: Any, heads: int) -> Any:
-    """Returns a tensor, or each of a tuple, repeated along its first axis; None stays None."""
+    """Returns a tensor, or each tensor of a tuple, repeated along its first axis, and None for None."""
     if x is None or heads == 1:
         return x
     if isinstance(x, Tensor):

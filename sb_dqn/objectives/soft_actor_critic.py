@@ -26,8 +26,8 @@ class SoftActorCritic:
 
     Args:
         target_entropy: target entropy in nats. If None, it is 0.98 of the entropy of the uniform policy over legal actions.
-        num_actions: A; 0 for a Box.
-        learns_alpha: the temperature is learned.
+        num_actions: number of actions A, or 0 for a Box.
+        learns_alpha: True if the temperature is learned.
     """
 
     reports: tuple[str, ...]

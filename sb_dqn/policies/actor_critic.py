@@ -44,15 +44,16 @@ class ActorCriticPolicy(StochasticPolicy):
         ortho_init: orthogonal initial weights (see `ActorCriticNetwork`).
         log_std_init: for a Box: initial log standard deviation, in the units of the action.
         squash_output: for a Box: keep actions within the bounds by tanh instead of clipping.
-        full_std: with state-dependent exploration: one standard deviation for each weight; False: one for each feature.
+        full_std: with state-dependent exploration, True learns one standard deviation for each weight, False one for each
+            feature.
         use_expln: with state-dependent exploration: standard deviations that grow more slowly than exp, see `StateDependentStd`.
         binary_logits: for MultiBinary: outputs for each bit, 1 (sigmoid) or 2 (softmax).
         share_features_extractor: one features extractor for policy and value.
         features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
-        normalize_images: divide images by 255.
+        normalize_images: True divides images by 255.
         channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
-        layer_norm: layer norm before each activation, in CNNs of this package too.
+        layer_norm: True for layer norm before each activation, in CNNs of this package too.
         recurrent_config: recurrent layers; set by `RecurrentActorCriticPolicy`, not by `policy_kwargs`.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.
         value_bins: values by classification; set by the algorithm's `value_loss`, not by `policy_kwargs`.
@@ -188,11 +189,11 @@ class RecurrentActorCriticPolicy(ActorCriticPolicy):
         lstm_hidden_size: units of the LSTM or GRU.
         n_lstm_layers: layers of the LSTM or GRU.
         lstm_dropout: probability of a zero between two layers in updates, [0, 1).
-        shared_lstm: policy and value share one recurrent layer; False: each has its own.
-        critic_lstm: False: the value has no recurrent layer, and reads the observation alone.
+        shared_lstm: True if policy and value share one recurrent layer; otherwise each has its own.
+        critic_lstm: if False, the value has no recurrent layer and reads the observation alone.
         encoder_arch: widths of the layers between features and recurrent layer. If None, there are none.
-        previous_action: the last action is an input of the recurrent layer.
-        previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
+        previous_action: True if the last action is an input of the recurrent layer.
+        previous_reward: True if the last reward is an input of the recurrent layer; `predict` then needs it.
         kwargs: keywords of `ActorCriticPolicy`. `net_arch` are the layers behind the recurrent layer.
 
     Raises:

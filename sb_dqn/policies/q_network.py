@@ -216,7 +216,7 @@ class QNetwork(nn.Module):
 
         Args:
             obs: flat dict of `[N, *shape]`.
-            action: `[N]` or `[N, D]` int64, the previous action; -1: none.
+            action: `[N]` or `[N, D]` int64, the previous action, or -1 if there is none.
             reward: `[N]`, the previous reward.
         """
         assert self.recurrent_layer is not None

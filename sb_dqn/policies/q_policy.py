@@ -38,12 +38,12 @@ class QPolicy(Policy):
         activation_fn: activation after each layer.
         features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
-        normalize_images: divide images by 255.
+        normalize_images: True divides images by 255.
         channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
-        layer_norm: layer norm before each activation, in CNNs of this package too.
-        spectral_norm: divide weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
+        layer_norm: True for layer norm before each activation, in CNNs of this package too.
+        spectral_norm: True divides weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
             convolutions of a CNN of this package, or, without one, of the hidden layers.
-        scale_trunk_gradient: with dueling, scale the gradient below the two streams by 1/sqrt(2).
+        scale_trunk_gradient: with dueling, True scales the gradient below the two streams by 1/sqrt(2).
         config: dueling, noisy and distribution; set by the algorithm, not by `policy_kwargs`.
         recurrent_config: recurrent layer; set by `RecurrentQPolicy`, not by `policy_kwargs`.
 
@@ -182,8 +182,8 @@ class RecurrentQPolicy(QPolicy):
         n_lstm_layers: layers of the LSTM or GRU.
         encoder_arch: widths of the layers between features and recurrent layer. If None, it is [64], or [] after a CNN, whose
             own linear layer comes before the recurrent layer.
-        previous_action: the last action is an input of the recurrent layer.
-        previous_reward: the last reward is an input of the recurrent layer; `predict` then needs it.
+        previous_action: True if the last action is an input of the recurrent layer.
+        previous_reward: True if the last reward is an input of the recurrent layer; `predict` then needs it.
         kwargs: keywords of `QPolicy`. `net_arch` are the layers behind the recurrent layer. If None, it is [512] for a single
             image and [64] otherwise.
 

@@ -48,12 +48,12 @@ class SACPolicy(StochasticPolicy):
             None, it is [256, 256], or [] for a CnnPolicy, whose CNN has a hidden layer of its own.
         activation_fn: activation after each layer.
         n_critics: number of critics, from 1; targets use the smallest of their values.
-        share_features_extractor: the actor reads the critics' features, which only the critics' loss trains.
+        share_features_extractor: True if the actor reads the critics' features, which only the critics' loss trains.
         features_extractor_class: class of the features extractor. If None, the observation space determines it.
         features_extractor_kwargs: keyword arguments of the features extractor.
-        normalize_images: divide images by 255.
+        normalize_images: True divides images by 255.
         channels: "first" or "last", for all images or by key of a Dict. If None, they are chosen by the shapes of the images.
-        layer_norm: layer norm before each activation, in CNNs of this package too.
+        layer_norm: True for layer norm before each activation, in CNNs of this package too.
         log_std_init, full_std, use_expln: settings of state-dependent exploration, see `StateDependentStd`.
         clip_mean: bound of the mean before tanh with state-dependent exploration; 0 does not bound it.
         use_sde: state-dependent exploration; set by the algorithm, not by `policy_kwargs`.

@@ -50,8 +50,8 @@ class Lanes(ListedLanes):
         env_fns: one factory per lane; each must make an env of its own.
         stream_options: stream options; None takes those of the first env, or the defaults.
         seed: seed of the first `reset` without a seed.
-        on_env_error: treatment of a lane that raises. "raise": the error is raised. "restart": its factory makes the env
-            again, its episode ends as truncated at the last observation, and `restarts` counts it; a lane that fails more
+        on_env_error: treatment of a lane that raises an error. "raise" raises the error. With "restart" its factory makes the
+            env again, its episode ends as truncated at the last observation, and `restarts` counts it; a lane that fails more
             than `PATIENCE` times in a row raises.
 
     Raises:

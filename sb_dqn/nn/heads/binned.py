@@ -34,7 +34,7 @@ class Bins(Distribution):
     """Settings of values by classification.
 
     Args:
-        kind: "hl_gauss": the target is spread over about six bins; "two_hot": over the two nearest.
+        kind: "hl_gauss" spreads the target over about six bins, "two_hot" over the two nearest.
         bins: number of classes, from 3. If None, it is 101 for HL-Gauss and 21 for two-hot.
         v_min, v_max: smallest and largest value. If None, they are +-6 with rewards that are divided by a running scale.
         transform: "none", or "symlog": bins are evenly spaced in sgn(x) ln(1 + |x|) of the value.
@@ -142,14 +142,14 @@ class BinnedValue(NamedTuple):
     """One value per action, as the mean over bins; `q`, `of` and `soft` are those of a scalar value."""
 
     logits: Tensor
-    """`[..., A, Z]` float32."""
+    """Logits `[..., A, Z]` float32."""
     readout: Readout
     legal: Tensor | None = None
-    """`[..., A]` bool. If None, all actions are legal."""
+    """Legal actions `[..., A]` bool. If None, all actions are legal."""
 
     @property
     def q(self) -> Tensor:
-        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        """Values `[..., A]` float32, with `ILLEGAL` where an action is masked."""
         return mask_illegal(self.readout.mean(self.logits), self.legal)
 
     def of(self, action: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class BinnedHead(LayerHead):
     """Head of a Q-network that predicts logits of bins.
 
     Args:
-        outputs: output layer, Z = the number of bins.
+        outputs: output layer with Z = the number of bins.
         bins: the settings.
         legal: see `Head`.
     """
@@ -201,7 +201,7 @@ class Classes(NamedTuple):
     """State values of N observations, as logits of bins."""
 
     logits: Tensor
-    """`[..., Z]` float32."""
+    """Logits `[..., Z]` float32."""
     readout: Readout
 
     @property

@@ -22,17 +22,17 @@ class CategoricalValue(NamedTuple):
     """Probabilities of fixed returns, per action."""
 
     logits: Tensor
-    """`[..., A, Z]` float32."""
+    """Logits `[..., A, Z]` float32."""
     support: Tensor
-    """`[Z]` float32, the returns."""
+    """The returns `[Z]` float32."""
     legal: Tensor | None = None
-    """`[..., A]` bool. If None, all actions are legal."""
+    """Legal actions `[..., A]` bool. If None, all actions are legal."""
     density: Tensor | None = None
-    """`[]`, atoms per unit of the return, or None if it has not been computed before."""
+    """Atoms per unit of the return, `[]`, or None if it has not been computed before."""
 
     @property
     def q(self) -> Tensor:
-        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        """Values `[..., A]` float32, with `ILLEGAL` where an action is masked."""
         return mask_illegal(self.logits.softmax(-1) @ self.support, self.legal)
 
     def of(self, action: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class CategoricalHead(LayerHead):
     """Head for logits of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
-        outputs: output layer, Z = n_atoms.
+        outputs: output layer with Z = n_atoms.
         n_atoms: number of returns.
         v_min: smallest return.
         v_max: largest return.

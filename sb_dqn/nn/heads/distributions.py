@@ -30,7 +30,7 @@ class Categorical(NamedTuple):
     """Categorical distribution over the choices of one branch, or of several independent branches."""
 
     logp: Tensor
-    """`[N, A]` log-probabilities, `[N, D, A]` for branches; about -1e9 for illegal actions, whose probability is 0."""
+    """Log-probabilities `[N, A]`, or `[N, D, A]` for branches; about -1e9 for illegal actions, whose probability is 0."""
     branched: bool = False
 
     def sample(self, drawn: Tensor) -> Tensor:
@@ -57,9 +57,9 @@ class DiagonalGaussian(NamedTuple):
     """Normal distribution of D independent numbers."""
 
     mean: Tensor
-    """`[N, D]`."""
+    """Means `[N, D]`."""
     log_std: Tensor
-    """`[D]` or `[N, D]`."""
+    """Log standard deviations `[D]` or `[N, D]`."""
 
     def sample(self, drawn: Tensor) -> Tensor:
         """Returns `[N, D]` from standard normal numbers `drawn` `[N, D]`."""

@@ -22,14 +22,14 @@ class Fractions(NamedTuple):
     """Proposed fractions of each observation."""
 
     middles: Tensor
-    """`[N, M]` float32, no gradient: midpoints, at which the quantile function is evaluated."""
+    """Midpoints `[N, M]` float32, at which the quantile function is evaluated; without a gradient."""
     widths: Tensor
-    """`[N, M]` float32, no gradient, sum 1."""
+    """Widths of the fractions, `[N, M]` float32, with the sum 1; without a gradient."""
     inner: Tensor | None = None
-    """`[N, M-1]` float32: boundaries between the fractions, at which the quantile function is evaluated too; gradients flow into the
-    proposal. None in passes without gradients."""
+    """Boundaries between the fractions, `[N, M-1]` float32, at which the quantile function is evaluated too; gradients flow
+    into the proposal. None in passes without gradients."""
     entropy: Tensor | None = None
-    """`[N]` float32, entropy of the widths; gradients flow into the proposal. None without `inner`."""
+    """Entropy of the widths, `[N]` float32; gradients flow into the proposal. None without `inner`."""
 
 
 class FractionEmbedding(nn.Module):
@@ -48,10 +48,10 @@ class FractionEmbedding(nn.Module):
     the bias of the embedding begins at 1, about 2.4 standard deviations above zero, so that nearly every unit is active.
 
     Args:
-        width: W, of the features.
-        n_fractions: M.
-        n_cosines: of the embedding.
-        learning_rate: constant rate of the proposal, see `OptimizerStep`.
+        width: width W of the features.
+        n_fractions: number of fractions M.
+        n_cosines: number of cosines of the embedding.
+        learning_rate: constant learning rate of the proposal, see `OptimizerStep`.
     """
 
     def __init__(self, width: int, n_fractions: int, n_cosines: int, learning_rate: float = 2.5e-9) -> None:
@@ -82,15 +82,15 @@ class FractionValue(NamedTuple):
 
     points: QuantileValue
     fractions: Tensor
-    """`[..., M-1]` float32, the inner fractions; gradients flow into the proposal."""
+    """The inner fractions `[..., M-1]` float32; gradients flow into the proposal."""
     at_fractions: Tensor
-    """`[..., A, M-1]` float32, the quantile function at the inner fractions, no gradient."""
+    """The quantile function at the inner fractions, `[..., A, M-1]` float32, without a gradient."""
     entropy: Tensor
-    """`[...]` float32, entropy of the widths of the fractions."""
+    """Entropy of the widths of the fractions, `[...]` float32."""
 
     @property
     def q(self) -> Tensor:
-        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        """Values `[..., A]` float32, with `ILLEGAL` where an action is masked."""
         return self.points.q
 
     @property
@@ -134,7 +134,7 @@ class FractionProposal(Distribution):
 
     Args:
         n_fractions: number of fractions, from 2.
-        n_cosines: cosines of the embedding, from 1.
+        n_cosines: number of cosines of the embedding, from 1.
         fraction_learning_rate: learning rate of the proposal, which has an optimizer of its own, from 0.
         entropy_coef: see `FractionObjective`, from 0.
 

@@ -28,7 +28,7 @@ class ActionHead(nn.Module, ABC):
 
     Args:
         outputs: output layer.
-        width: random numbers per action.
+        width: number of random numbers per action.
         extras: shapes, by name, of what a rollout stores with an action besides its log-probability.
     """
 
@@ -59,7 +59,7 @@ class CategoricalHead(ActionHead):
     """Head for Discrete, MultiDiscrete and MultiBinary.
 
     Args:
-        in_features: H.
+        in_features: number of features H.
         actions: shape of the action space.
     """
 
@@ -113,9 +113,9 @@ class BoxHead(ActionHead):
     """Base class of the heads for a Box: bounds and normal random numbers.
 
     Args:
-        in_features: H.
+        in_features: number of features H.
         actions: shape and bounds of the action space.
-        parameters: outputs for each number of an action.
+        parameters: number of outputs for each number of an action.
     """
 
     low: Tensor
@@ -136,7 +136,7 @@ class GaussianHead(BoxHead):
     """Head for a Box: the mean depends on the observation, the learned standard deviation does not; actions are clipped.
 
     Args:
-        in_features: H.
+        in_features: number of features H.
         actions: shape and bounds of the action space.
         log_std_init: initial log standard deviation, in the units of the action.
     """
@@ -173,7 +173,7 @@ class SoftHead(BoxHead):
     scaled to the bounds.
 
     Args:
-        in_features: H.
+        in_features: number of features H.
         actions: shape and bounds of the action space.
     """
 

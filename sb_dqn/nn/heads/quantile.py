@@ -28,15 +28,15 @@ class QuantileValue(NamedTuple):
     quantiles: Tensor
     """Quantiles `[..., A, M]` float32."""
     taus: Tensor
-    """`[..., M]` float32 in [0, 1], the fractions of the points; leading axes broadcast."""
+    """Fractions of the points, `[..., M]` float32 in [0, 1]; leading axes broadcast."""
     weights: Tensor | None = None
-    """`[..., M]` float32, weights of the points, sum 1. If None, all weights are equal."""
+    """Weights of the points, `[..., M]` float32, with the sum 1. If None, all weights are equal."""
     legal: Tensor | None = None
-    """`[..., A]` bool. If None, all actions are legal."""
+    """Legal actions `[..., A]` bool. If None, all actions are legal."""
 
     @property
     def q(self) -> Tensor:
-        """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+        """Values `[..., A]` float32, with `ILLEGAL` where an action is masked."""
         if self.weights is None:
             return mask_illegal(self.quantiles.mean(-1), self.legal)
         return mask_illegal((self.quantiles * self.weights.unsqueeze(-2)).sum(-1), self.legal)
@@ -54,8 +54,8 @@ class QuantileHead(LayerHead):
     """Head for quantiles at the midpoints of equal fractions (Dabney et al. 2018, arXiv 1710.10044).
 
     Args:
-        outputs: output layer, Z = n_quantiles.
-        n_quantiles: M.
+        outputs: output layer with Z = n_quantiles.
+        n_quantiles: number of quantiles M.
         legal: see `Head`.
     """
 
@@ -101,7 +101,7 @@ class CosineEmbedding(nn.Module):
 
     Args:
         width: width W of the features.
-        n_cosines: n.
+        n_cosines: number of cosines n.
         bias: initial value of b. If None, it is drawn as `nn.Linear` draws it.
     """
 
@@ -179,7 +179,7 @@ class ImplicitQuantile(Distribution):
         n_taus: fractions per observation in learning passes of the online network, from 1.
         n_target_taus: fractions per observation in learning passes of the target network, from 1.
         n_policy_taus: fractions when acting, from 1; evenly spaced for deterministic actions.
-        n_cosines: cosines of the embedding, from 1.
+        n_cosines: number of cosines of the embedding, from 1.
         risk: risk-sensitive action selection: None, "cvar ETA" or "power ETA", see `Distortion`.
             Learning is risk-neutral.
 

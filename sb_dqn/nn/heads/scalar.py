@@ -22,12 +22,12 @@ class Outputs(nn.Module):
     .. math:: q(o, a) = v(o) + A(o, a) - \frac{1}{|A|} \sum_b A(o, b)
 
     Args:
-        linear: makes the layers.
-        width: H, features of one stream.
-        depth: Z.
+        linear: function that makes the layers.
+        width: number H of features of one stream.
+        depth: number Z of outputs per action.
         branches: number of actions of each branch, (A,) for one Discrete space; shorter branches are padded.
-        branched: the output has an axis D of branches.
-        dueling: the features are `[..., 2 H]`, of a value stream and an advantage stream.
+        branched: True if the output has an axis D of branches.
+        dueling: True if the features are `[..., 2 H]`, those of a value stream and an advantage stream.
     """
 
     share: Tensor
@@ -50,7 +50,7 @@ class Outputs(nn.Module):
         self.register_buffer("share", (legal / legal.sum(-1, keepdim=True)).unsqueeze(-1), persistent=False)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        """Maps `[..., H]`, or `[..., 2 H]`, to `[..., (D,) A, Z]`."""
+        """Maps features `[..., H]`, or `[..., 2 H]`, to outputs `[..., (D,) A, Z]`."""
         x = x.float()
         if self.of_state is None:
             return self.of_actions(x, noise).unflatten(-1, self.shape)  # type: ignore[no-any-return]  # nn.Module.__call__
@@ -105,7 +105,7 @@ class ScalarValue(NamedTuple):
     """
 
     q: Tensor
-    """`[..., A]` float32; `ILLEGAL` where an action is masked."""
+    """Values `[..., A]` float32, with `ILLEGAL` where an action is masked."""
 
     def of(self, action: Tensor) -> Tensor:
         """Returns the value `[...]` of `action` `[...]`."""
@@ -158,7 +158,7 @@ class Distribution(ABC):
         """Returns a head `(x, mask, noise, fractions) -> value`.
 
         Args:
-            outputs: makes the output layer for a depth Z.
+            outputs: function that makes the output layer for a depth Z.
             legal: see `Head`.
         """
 

@@ -22,7 +22,7 @@ class StateDependentGaussian(NamedTuple):
     """
 
     mean: Tensor
-    """`[N, D]`."""
+    """Means `[N, D]`."""
     features: Tensor
     """`[N, L]`, z."""
     std: Tensor
@@ -60,8 +60,8 @@ class StateDependentStd(nn.Module):
     Args:
         shape: (L, D).
         log_std_init: initial logarithm.
-        full_std: one deviation for each weight; False: one for each feature.
-        use_expln: exp below 0 and 1 + ln(1 + x) above, which grows more slowly than exp.
+        full_std: True learns one deviation for each weight, False one for each feature.
+        use_expln: True uses exp below 0 and 1 + ln(1 + x) above, which grows more slowly than exp.
     """
 
     def __init__(self, shape: tuple[int, int], log_std_init: float, full_std: bool, use_expln: bool) -> None:
@@ -104,7 +104,7 @@ class StateDependentHead(_StateDependent, GaussianHead):
     """Head for a Box with state-dependent noise; actions are clipped.
 
     Args:
-        in_features: L.
+        in_features: number of features L.
         actions: shape and bounds of the action space.
         log_std_init, full_std, use_expln: see `StateDependentStd`.
     """
@@ -130,10 +130,10 @@ class SoftStateDependentHead(_StateDependent, SoftHead):  # type: ignore[misc]  
     """Head of soft actor-critic with state-dependent noise; the noise trains the features, too.
 
     Args:
-        in_features: L.
+        in_features: number of features L.
         actions: shape and bounds of the action space.
         log_std_init, full_std, use_expln: see `StateDependentStd`.
-        clip_mean: bound of the mean of u, which keeps tanh from saturating; 0: none.
+        clip_mean: bound of the mean of u, which keeps tanh from saturating; 0 does not bound it.
     """
 
     learns_features = True

@@ -33,7 +33,7 @@ class Noisy:
     """Settings of noisy layers (Fortunato et al. 2018, arXiv 1706.10295).
 
     Args:
-        kind: "factorised": one random number per input and output; "independent": one per weight.
+        kind: "factorised" draws one random number per input and output, "independent" one per weight.
         sigma: sigma_0, from 0. If None, it is 0.5 if factorised (divided by the square root of the number of inputs), 0.017 if
             independent.
     """

@@ -189,7 +189,7 @@ class SpectralWeights:
             self._write, self._is_traced = make(self._written, (self._zero,)), True
 
     def invalidate(self) -> None:
-        """Notes that the parameters have changed. Torch itself notes only what is written by their own names, such as by
+        """Records that the parameters have changed. Torch itself records only what is written by their own names, such as by
         `load_state_dict`, and not what is written to the flat tensor that they are views of."""
         self._versions = None
 
@@ -233,7 +233,7 @@ class SpectralWeights:
 
 
 def spectral_weights(network: nn.Module) -> SpectralWeights | None:
-    """Returns the normalized weights of a network; None if it has no spectral layers."""
+    """Returns the normalized weights of a network, or None if it has no spectral layers."""
     has_any = any(isinstance(part, SpectralLayer) for part in network.modules())
     return SpectralWeights(network) if has_any else None
 
@@ -243,8 +243,8 @@ class ImageLayerNorm(nn.LayerNorm):
 
     Args:
         shape: (C, H, W) of one image.
-        over: True: over C, H and W, with a weight for each element; "channels": over C at each pixel, with a weight per
-            channel.
+        over: True normalizes over C, H and W, with a weight for each element; "channels" normalizes over C at each pixel, with
+            a weight per channel.
     """
 
     def __init__(self, shape: Shape, over: LayerNorm = True) -> None:
@@ -259,7 +259,7 @@ def check_layer_norm(value: object) -> LayerNorm:
     """Returns `value` if it is False, True or "channels".
 
     Raises:
-        ConfigurationError: another value.
+        ConfigurationError: it is another value.
     """
     if value is True or value is False:
         return bool(value)

@@ -15,7 +15,7 @@ from sb_dqn.devices import is_host_visible
 from sb_dqn.errors import ConfigurationError
 
 KINDS: dict[str, tuple[type[nn.LSTM] | type[nn.GRU], int]] = {"lstm": (nn.LSTM, 2), "gru": (nn.GRU, 1)}
-"""Class, and state values per unit."""
+"""Class of the layer, and number of state values per unit."""
 
 FEATURES = "features"
 VALUE_FEATURES = "value_features"
@@ -29,12 +29,12 @@ class RecurrentConfig:
 
     Args:
         kind: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al. 2014, arXiv 1406.1078).
-        hidden_size: units of a layer, H.
-        num_layers: L.
+        hidden_size: number H of units of a layer.
+        num_layers: number of layers L.
         previous_action: the last action is an input, one-hot; zeros at the start of an episode.
         previous_reward: the last reward is an input; 0 at the start of an episode.
         encoder_arch: widths of the hidden layers between features and recurrent layer.
-        shared: in an actor-critic, policy and value share the recurrent layer; False: each has its own.
+        shared: True if policy and value of an actor-critic share the recurrent layer; otherwise each has its own.
         dropout: probability of a zero between two layers in updates, [0, 1).
         critic: the value of an actor-critic reads a recurrent layer; False: it reads the features of the observation alone.
 
@@ -85,7 +85,7 @@ class RecurrentConfig:
 
         Args:
             action_shape: shape of one action: `()`, `(D,)` or that of a Box.
-            num_actions: A; 0 for a Box.
+            num_actions: number of actions A, or 0 for a Box.
         """
         return self.previous_action * math.prod(action_shape) * (num_actions or 1) + self.previous_reward
 
@@ -97,7 +97,7 @@ class RecurrentConfig:
             action: previous choices `[N]` or `[N, D]`, -1 for none; or `[N, *shape]` of a Box, zeros for none. None where
                 `previous_action` is False.
             reward: `[N]`; None where `previous_reward` is False.
-            num_actions: A; 0 for a Box.
+            num_actions: number of actions A, or 0 for a Box.
         """
         parts = [features]
         if self.previous_action:
@@ -119,7 +119,7 @@ class RecurrentLayer(nn.Module):
     The forget-gate bias of an LSTM is initialized to 1 (Jozefowicz et al. 2015), so that state persists before training.
 
     Args:
-        in_features: E.
+        in_features: number of inputs E.
         config: kind and sizes.
     """
 

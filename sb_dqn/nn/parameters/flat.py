@@ -13,7 +13,7 @@ def flatten_parameters(parameters: Sequence[nn.Parameter], dtype: torch.dtype = 
     """Moves parameters into a new flat tensor, of which they become views; 4-d weights in channels_last order.
 
     Args:
-        parameters: changed in place; their values stay.
+        parameters: parameters, which are changed in place; their values stay.
         dtype: dtype of the flat tensor.
 
     Returns:

@@ -155,7 +155,7 @@ def checked_optimizer(optimizer_class: object) -> str:
     """Returns the name of an optimizer class that steps along one gradient.
 
     Raises:
-        ConfigurationError: another class.
+        ConfigurationError: it is another class.
     """
     if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
         raise ConfigurationError(
@@ -189,9 +189,9 @@ def make_optimizer(
     """Returns an optimizer with a learning rate of 0, to be set before its first step.
 
     Args:
-        optimizer_class: of torch.optim.
-        masters: its parameters.
-        kwargs: its arguments without the rate.
+        optimizer_class: class of torch.optim.
+        masters: parameters to optimize.
+        kwargs: its arguments without the learning rate.
         decayed: True for the parameters with weight decay, which become its first group; the others are a second group
             without. If None, all parameters are in one group.
 

@@ -47,7 +47,7 @@ class ImageExtractor(BaseFeaturesExtractor, ABC):
         super().__init__(observation_space, features_dim or width)
         self.cnn = nn.Sequential(*layers, nn.Flatten())
         self.shape = shape if features_dim is None else None
-        """(C, H, W) of the output before it is flattened; None behind a hidden layer."""
+        """(C, H, W) of the output before it is flattened, or None behind a hidden layer."""
         self.linear = nn.Sequential()
         if features_dim is not None:
             norm = [nn.LayerNorm(features_dim)] if layer_norm else []
@@ -61,7 +61,7 @@ def image_shape(observation_space: Space, name: str, normalized: bool) -> Shape:
     """Returns (C, H, W) of an image.
 
     Raises:
-        ConfigurationError: the space is no image.
+        ConfigurationError: the space is not an image.
     """
     if not is_image(observation_space, check_bool("normalized_image", normalized)):
         raise ConfigurationError(
@@ -77,7 +77,7 @@ def check_numbers(name: str, numbers: object, low: int = 1) -> list[int]:
     """Returns a list of integers from `low`.
 
     Raises:
-        ConfigurationError: no list, or a number is out of range.
+        ConfigurationError: it is not a list, or a number is out of range.
     """
     if isinstance(numbers, str) or not isinstance(numbers, Sequence):
         raise ConfigurationError(f"{name} must be a list of integers, got {numbers!r}. Give for example (32, 64).")
@@ -122,7 +122,7 @@ def convolutions(
         paddings: padding of each convolution. If None, it is 0.
         use_maxpool: convolutions of stride 1, each followed by max-pooling with its stride.
         layer_norm: after each convolution: over the whole image (True), or over the "channels" at each pixel.
-        spectral_norm: divide each weight by its largest singular value.
+        spectral_norm: True divides each weight by its largest singular value.
 
     Raises:
         ConfigurationError: lengths differ, a number is out of range, or the images are too small.
@@ -171,10 +171,10 @@ class NatureCNN(ImageExtractor):
         observation_space: image `[C, H, W]`, with the defaults at least 36 x 36.
         features_dim: width of the hidden layer. If None, there is no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
-        normalized_image: treat any Box of three axes as an image.
+        normalized_image: True treats any Box of three axes as an image.
 
     Raises:
-        ConfigurationError: no image, an image that is too small, or an option out of range.
+        ConfigurationError: the space is not an image, the image is too small, or an option is out of range.
     """
 
     HIDDEN = 512
@@ -206,10 +206,10 @@ class MinAtarCNN(ImageExtractor):
         observation_space: image `[C, H, W]`.
         features_dim: width of the hidden layer. If None, there is no hidden layer.
         channels, kernels, strides, paddings, use_maxpool, layer_norm, spectral_norm: see `convolutions`.
-        normalized_image: treat any Box of three axes as an image.
+        normalized_image: True treats any Box of three axes as an image.
 
     Raises:
-        ConfigurationError: no image, an image that is too small, or an option out of range.
+        ConfigurationError: the space is not an image, the image is too small, or an option is out of range.
     """
 
     HIDDEN = 128

@@ -197,7 +197,7 @@ class Pixels:
 
     Args:
         image: space of the image, a Box of three axes.
-        normalize: divide bytes by 255.
+        normalize: True divides bytes by 255.
         channels: "first" or "last". If None, the shape decides.
     """
 

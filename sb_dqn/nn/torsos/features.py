@@ -47,7 +47,7 @@ class CombinedExtractor(BaseFeaturesExtractor):
     Args:
         observation_space: Dict of leaves, after preprocessing.
         cnn_output_dim: width of each CNN's features.
-        normalized_image: treat any Box of three axes as an image.
+        normalized_image: True treats any Box of three axes as an image.
         cnn_class: class of each CNN, or its name. If None, the size of the image decides.
         cnn_kwargs: keyword arguments of each CNN.
 

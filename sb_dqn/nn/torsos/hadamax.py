@@ -68,7 +68,7 @@ class HadamaxCNN(ImageExtractor):
         pools: window of the max-pooling of each block.
         strides: stride of the max-pooling of each block.
         layer_norm: over the "channels" at each pixel, over the whole image (True), or none (False).
-        normalized_image: treat any Box of three axes as an image.
+        normalized_image: True treats any Box of three axes as an image.
 
     Raises:
         ConfigurationError: no image, or an option out of range.

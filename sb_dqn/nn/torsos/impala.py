@@ -19,7 +19,7 @@ class ResidualBlock(nn.Module):
 
     Args:
         channels: input and output channels.
-        spectral_norm: divide each weight by its largest singular value.
+        spectral_norm: True divides each weight by its largest singular value.
     """
 
     def __init__(self, channels: int, spectral_norm: bool) -> None:
@@ -50,9 +50,9 @@ class ImpalaCNN(ImageExtractor):
         spectral_norm: divide the weights of the residual blocks' convolutions by their largest singular values.
         adaptive_pool: (height, width) to which the last stage's output is max-pooled. If None, it is not max-pooled.
         layer_norm: after each stage's first convolution, before its max-pooling, and in the hidden layer.
-        normalized_image: treat any Box of three axes as an image.
-        pool: "avg": average each channel of the last stage's output over the whole image, without `adaptive_pool`. If None,
-            there is no average.
+        normalized_image: True treats any Box of three axes as an image.
+        pool: "avg" averages each channel of the last stage's output over the whole image, without `adaptive_pool`. If None,
+            pixels are not averaged.
 
     Raises:
         ConfigurationError: no image, an option out of range, or both kinds of pooling.

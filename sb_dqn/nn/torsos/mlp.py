@@ -18,8 +18,8 @@ class HiddenLayers(nn.Module):
         in_features: width of the input.
         widths: widths of the layers.
         activation_fn: class of the activation.
-        linear: makes the layers.
-        layer_norm: layer norm before each activation (Ba et al. 2016, arXiv 1607.06450).
+        linear: function that makes the layers.
+        layer_norm: True for layer norm before each activation (Ba et al. 2016, arXiv 1607.06450).
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class VectorExtractor(BaseFeaturesExtractor, ABC):
         self.in_features = sum(int(spaces.utils.flatdim(leaf)) for leaf in leaves.values())
 
     def flat(self, observations: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Returns observations, or a dict of them by key, as `[N, in_features]`."""
+        """Returns observations, or those of a dict by key, as `[N, in_features]`."""
         if isinstance(observations, Tensor):
             (part,) = self.parts
             return part(observations)  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
@@ -61,7 +61,7 @@ class SimBaBlock(nn.Module):
     .. math:: y = x + W_2 \, \mathrm{relu}(W_1 \, \mathrm{LN}(x))
 
     Args:
-        width: H, of input and output; the hidden layer has 4 H units.
+        width: width H of input and output; the hidden layer has 4 H units.
     """
 
     def __init__(self, width: int) -> None:
@@ -116,7 +116,7 @@ class MultiSkipBlock(nn.Module):
     .. math:: y = x + \mathrm{LN}(W_2 \, \mathrm{relu}(\mathrm{LN}(W_1 \, \mathrm{relu}(x)))) + g
 
     Args:
-        width: H, of all layers.
+        width: width H of all layers.
     """
 
     def __init__(self, width: int) -> None:
