@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
+
+from sb_dqn.types import Settings
 
 aten = torch.ops.aten
 
@@ -77,7 +79,7 @@ LITERALS = (int, bool, str, type(None))
 """Types of arguments that are written into the code; others become global variables."""
 
 
-def function_of(graph: Graph, attributes: Mapping[str, Any]) -> Callable[..., Any]:
+def function_of(graph: Graph, attributes: Settings) -> Callable[..., Any]:
     """Returns a function that makes the calls of a graph, and drops each result after its last use.
 
     Args:
@@ -115,7 +117,7 @@ def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Code:
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
+    def __init__(self, attributes: Settings) -> None:
         self.attributes = attributes
         self.variables: dict[str, Any] = {}
         self.names: dict[Node, str] = {}
@@ -146,14 +148,14 @@ class _Code:
         function: Callable[..., Any] = self.variables["run"]
         return function
 
-    def _variable(self, value: Any) -> str:
+    def _variable(self, value: object) -> str:
         name = self.known.get(id(value))
         if name is None:
             name = self.known[id(value)] = f"c{len(self.variables)}"
             self.variables[name] = value  # kept, so that its id stays its own
         return name
 
-    def _expression(self, value: Any) -> str:
+    def _expression(self, value: object) -> str:
         if isinstance(value, Node):
             return self.names[value]
         if isinstance(value, list | tuple):

@@ -229,7 +229,7 @@ def _hold(module: GraphModule, node: Node, value: torch.Tensor, prefix: str = CO
     return held
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     """Returns a key in which 1, 1.0 and True differ."""
     if isinstance(value, list | tuple):
         return tuple(_hashable(one) for one in value)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from sb_dqn.types import Kwargs
+
 TRACING_MODULES = ("torch._dynamo", "torch.fx.experimental.proxy_tensor")
 """Modules that the first tracing imports, which is slow and takes memory."""
 
@@ -70,7 +72,7 @@ def compile_graph(graph: GraphModule, example: list[Any]) -> Callable[..., Any]:
     except ImportError:
         return torch.compile(graph)
     # reordered reads would prevent writing in place and copy the whole priority tree
-    settings: dict[str, Any] = {"reorder_for_locality": False}
+    settings: Kwargs = {"reorder_for_locality": False}
     if config.cpp.vec_isa_ok is None:
         settings["cpp.vec_isa_ok"] = True  # skips a test of the vector instructions, a third of the compile time
     with config.patch(settings):

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, map_arg
@@ -18,6 +17,7 @@ from sb_dqn.accelerate.numpy_backend.operations import DTYPES, IN_PLACE, OPERATI
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, VIEW_FACTORIES, VIEWS
 from sb_dqn.accelerate.onednn_linear import is_faster_with_onednn, product
 from sb_dqn.accelerate.simplification import CONSTANT, root, written_roots
+from sb_dqn.types import Array
 
 PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.mv.default: 0, aten.addmm.default: 1}
 """Matrix products, with the position of the first factor among the arguments."""
@@ -51,7 +51,7 @@ class NumpyFunction:
         return torch.from_numpy(np.asarray(result))
 
     @np.errstate(all="ignore")  # torch does not warn of a division by 0 either
-    def on_arrays(self, *inputs: npt.NDArray[Any]) -> Any:
+    def on_arrays(self, *inputs: Array) -> Any:
         """Returns the results for arrays, as arrays or NumPy scalars."""
         for tensor, address in self._addresses:
             if tensor.data_ptr() != address:
@@ -166,7 +166,7 @@ def _is_view(node: Node) -> bool:
     return node.target in VIEWS or node.target in VIEW_FACTORIES
 
 
-def _precompute(module: GraphModule, node: Node, array: Any) -> None:
+def _precompute(module: GraphModule, node: Node, array: object) -> None:
     """Replaces a node by an array that is computed before the first run."""
     name = f"held_{node.name}"
     setattr(module, name, array)
@@ -194,7 +194,7 @@ def _operation(node: Node) -> Callable[..., Any]:
     if node.target is aten.expand.default and _elements(node) <= MAX_ELEMENTS and not node.meta["is_written"]:
         shape, dtype = tuple(node.meta["val"].shape), _dtype(node)
 
-        def expand(x: Any, _: Any) -> Any:
+        def expand(x: object, _: Any) -> Any:
             """Copies memory that no operation writes; `np.broadcast_to` takes longer."""
             y = np.empty(shape, dtype)
             y[...] = x

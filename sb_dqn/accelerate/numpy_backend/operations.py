@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-Array = npt.NDArray[Any]
+from sb_dqn.types import Array
+
 Operation = Callable[..., Any]
 aten = torch.ops.aten
 
@@ -29,10 +29,10 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 }
 ZERO = np.zeros((), np.float32)
 # the type hints of ufunc methods accept only a literal keepdims
-reduce_sum: Any = np.add.reduce
-reduce_max: Any = np.maximum.reduce
-reduce_min: Any = np.minimum.reduce
-reduce_any: Any = np.logical_or.reduce
+reduce_sum: Callable[..., Array] = np.add.reduce
+reduce_max: Callable[..., Array] = np.maximum.reduce
+reduce_min: Callable[..., Array] = np.minimum.reduce
+reduce_any: Callable[..., Array] = np.logical_or.reduce
 
 
 def _addmm(bias: Array, x: Array, w: Array) -> Array:
@@ -41,23 +41,23 @@ def _addmm(bias: Array, x: Array, w: Array) -> Array:
     return y
 
 
-def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Any:
+def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
     scaled = x * beta
     return np.where(scaled > threshold, x, np.log1p(np.exp(scaled)) / beta)
 
 
-def _softplus_backward(gradient: Array, x: Array, beta: float, threshold: float) -> Any:
+def _softplus_backward(gradient: Array, x: Array, beta: float, threshold: float) -> Array:
     scaled = x * beta
     z = np.exp(scaled)
     return np.where(scaled > threshold, gradient, gradient * z / (z + 1))
 
 
-def _xlogy(x: Array, y: Array) -> Any:
+def _xlogy(x: Array, y: Array) -> Array:
     product = x * np.log(y)
     return np.where((x == 0) & ~np.isnan(y), ZERO, product)
 
 
-def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> Any:
+def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps: float) -> tuple[Array, ...]:
     (width,) = shape  # only the last axis is supported
     mean = reduce_sum(x, -1, keepdims=True) / width
     centered = x - mean
@@ -70,7 +70,7 @@ def _softmax(x: Array, dim: int, half_to_float: bool) -> Any:
     return y / reduce_sum(y, dim, keepdims=True)
 
 
-def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Any:
+def _log_softmax(x: Array, dim: int, half_to_float: bool) -> Array:
     y = x - reduce_max(x, dim, keepdims=True)
     return y - np.log(reduce_sum(np.exp(y), dim, keepdims=True))
 
@@ -83,7 +83,7 @@ def _huber(x: Array, y: Array, reduction: int = 1, delta: float = 1.0) -> Any:
     return clipped * (distance - 0.5 * clipped)
 
 
-def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+def _sum_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
     if x.dtype == np.float64:
         # the sums of a priority tree must be rounded as those that torch computes when a checkpoint is loaded
         return torch.from_numpy(x).sum(tuple(dims), keepdim).numpy()
@@ -94,7 +94,7 @@ def _mean(x: Array) -> Any:
     return reduce_sum(x, None) / x.dtype.type(x.size)  # an int would give a float64 before NumPy 2
 
 
-def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
+def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Array:
     axes = tuple(dims)
     count = 1
     for axis in axes:
@@ -102,7 +102,7 @@ def _mean_over(x: Array, dims: Sequence[int], keepdim: bool = False) -> Any:
     return reduce_sum(x, axes, keepdims=keepdim) / count
 
 
-def _sort(x: Array, dim: int = -1, descending: bool = False) -> Any:
+def _sort(x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, ...]:
     if descending:
         raise TypeError(f"descending must be False, got {descending}")
     order = x.argsort(dim, kind="stable")
@@ -114,16 +114,16 @@ def _norm(x: Array) -> Any:
     return np.sqrt(np.dot(flat, flat))
 
 
-def _clamp(x: Array, low: Any = None, high: Any = None) -> Any:
+def _clamp(x: Array, low: Any = None, high: Any = None) -> Array:
     y = x if low is None else np.maximum(x, low)
     return y if high is None else np.minimum(y, high)
 
 
-def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: Any) -> Any:
+def _arange(*bounds: int, dtype: torch.dtype = torch.int64, **_: object) -> Any:
     return np.arange(*bounds, dtype=DTYPES[dtype])
 
 
-def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Any:
+def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Array:
     widths = [(0, 0)] * x.ndim
     for axis, start in enumerate(range(0, len(pad), 2)):  # torch counts the pairs from the last axis
         widths[-1 - axis] = (pad[start], pad[start + 1])
@@ -139,7 +139,7 @@ def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Any:
     return padded
 
 
-def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Any:
+def _searchsorted(edges: Array, x: Array, *, right: bool = False) -> Array:
     if edges.ndim == 1:
         return edges.searchsorted(x, "right" if right else "left")
     below = edges[..., None, :] <= x[..., None] if right else edges[..., None, :] < x[..., None]
@@ -160,7 +160,7 @@ def _index_put_in_place(x: Array, indices: Sequence[Any], values: Array, accumul
     return x
 
 
-def _copy_in_place(x: Array, y: Any) -> Array:
+def _copy_in_place(x: Array, y: object) -> Array:
     x[...] = y
     return x
 

@@ -11,18 +11,19 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch.fx import Node
 
-from sb_dqn.accelerate.numpy_backend.operations import Array, Operation
+from sb_dqn.accelerate.numpy_backend.operations import Operation
+from sb_dqn.types import Array
 
 aten = torch.ops.aten
 THREADED_BYTES = 2**21
 """Size from which torch copies rows faster, since it uses several threads and NumPy one."""
 
 
-def _reshape(x: Array, shape: Sequence[int]) -> Any:
+def _reshape(x: Array, shape: Sequence[int]) -> Array:
     return x.reshape(shape)
 
 
-def _expand(x: Array, shape: Sequence[int]) -> Any:
+def _expand(x: Array, shape: Sequence[int]) -> Array:
     old_shape = (1,) * (len(shape) - x.ndim) + x.shape
     return np.broadcast_to(x, [old if new == -1 else new for new, old in zip(shape, old_shape, strict=True)])
 
@@ -39,15 +40,15 @@ VIEWS: dict[Any, Operation] = {
 """Operations that return a view of their first argument."""
 
 
-def _index_along(dimensions: int, dim: int, index: Any) -> tuple[Any, ...]:
+def _index_along(dimensions: int, dim: int, index: object) -> tuple[Any, ...]:
     """Returns a full index that applies `index` to one axis."""
     return (*(slice(None),) * (dim % dimensions), index)
 
 
-def _make_indexing(dimensions: int, dim: int, index: Any) -> Operation:
+def _make_indexing(dimensions: int, dim: int, index: object) -> Operation:
     full = _index_along(dimensions, dim, index)
 
-    def indexed(x: Array, *_: Any) -> Any:
+    def indexed(x: Array, *_: object) -> Any:
         return x[full]
 
     return indexed
@@ -56,7 +57,7 @@ def _make_indexing(dimensions: int, dim: int, index: Any) -> Operation:
 def _make_unfold(x: Node, dim: int, size: int, step: int) -> Operation:
     steps = _index_along(x.meta["val"].ndim, dim, slice(None, None, step))
 
-    def unfold(x: Array, *_: Any) -> Any:
+    def unfold(x: Array, *_: object) -> Any:
         return sliding_window_view(x, size, dim, writeable=True)[steps]
 
     return unfold
@@ -66,7 +67,7 @@ def _make_split_with_sizes(x: Node, sizes: Sequence[int], dim: int = 0) -> Opera
     tensor, ends = x.meta["val"], np.cumsum(sizes).tolist()
     parts = [_index_along(tensor.ndim, dim, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
-    def split(x: Array, *_: Any) -> Any:
+    def split(x: Array, *_: object) -> tuple[Array, ...]:
         return tuple([x[part] for part in parts])  # a list: a generator expression is slower
 
     return split
@@ -130,7 +131,7 @@ def _make_scatter_add(x: Node, dim: int, index: Node, source: Node) -> Operation
         y[tuple(grids)] += source
         return y
 
-    def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Any:
+    def scatter_add(x: Array, dim: int, index: Array, source: Array) -> Array:
         cells = (index * strides[axis] + others).reshape(-1)
         added = np.bincount(cells, source.reshape(-1), x.size).reshape(x.shape)  # several times as fast as np.add.at
         return (x + added).astype(x.dtype)
@@ -165,7 +166,7 @@ def _make_slice_backward(gradient: Node, sizes: Sequence[int], dim: int, start: 
     index = _index_along(len(sizes), dim, slice(start, end, step))
     shape = tuple(sizes)
 
-    def slice_backward(gradient: Array, *_: Any) -> Any:
+    def slice_backward(gradient: Array, *_: object) -> Array:
         y = np.zeros(shape, gradient.dtype)
         y[index] = gradient
         return y
@@ -173,7 +174,7 @@ def _make_slice_backward(gradient: Node, sizes: Sequence[int], dim: int, start: 
     return slice_backward
 
 
-def _take_rows_threaded(x: Array, dim: int, index: Array) -> Any:
+def _take_rows_threaded(x: Array, dim: int, index: Array) -> Array:
     return torch.from_numpy(x).index_select(dim, torch.from_numpy(index)).numpy()
 
 
