@@ -26,6 +26,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 """Array of any dtype."""
+ArraySpec = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and dtype of an array."""
 Observation = dict[str, Array]
 ActionArray = Array
 """`[B]` (`[B, D]` for branches) int64, 0-based; for a Box `[B, *shape]` float32, in the units and bounds of the env."""

@@ -19,7 +19,7 @@ from sb_dqn.learning.parameter_store import ParameterStore
 from sb_dqn.losses.td import weighted_mean
 from sb_dqn.nn.parameters.flat import flat_copy
 from sb_dqn.policies.actor_critic_network import ActorCriticNetwork
-from sb_dqn.types import Batch, Objective, Update
+from sb_dqn.types import Batch, Objective, Settings, State, Update
 
 
 class Learner:
@@ -54,7 +54,7 @@ class Learner:
         objective: Objective,
         batch_size: int = 1,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
-        optimizer_kwargs: Mapping[str, Any] | None = None,
+        optimizer_kwargs: Settings | None = None,
         max_grad_norm: float | None = 10.0,
         precision: str = "fp32",
         group: LearnerGroup | None = None,
@@ -189,10 +189,10 @@ class Learner:
         """Recomputes what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return self.step.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Loads the state of the optimizer; parameters are loaded by the policy."""
         self.step.load_state_dict(state)
 

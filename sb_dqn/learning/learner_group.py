@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sb_dqn.errors import ConfigurationError, LearnerLost
 from sb_dqn.learning.learner_watch import LearnerWatch
+from sb_dqn.types import Settings
 
 T = TypeVar("T")
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -60,7 +61,7 @@ class LearnerGroup:
         """True if a learner has callbacks, so that the end of each tick must be agreed upon."""
         self._device = torch.device("cpu")
         self._owns_group = False
-        self._members: list[Mapping[str, Any]] = []
+        self._members: list[Settings] = []
         self._watch: LearnerWatch | None = None
 
     @classmethod
@@ -102,7 +103,7 @@ class LearnerGroup:
         return path if self.rank == 0 else path.parent / f"learner{self.rank}" / path.name
 
     @contextmanager
-    def connected(self, settings: Mapping[str, Any], calls_back: bool) -> Iterator[None]:
+    def connected(self, settings: Settings, calls_back: bool) -> Iterator[None]:
         """Connects the learners for a `learn`; if it fails here, the others end too.
 
         Args:
@@ -275,7 +276,7 @@ def _store() -> Any:
     return _get_default_store()
 
 
-def _has_ended(member: Mapping[str, Any]) -> bool:
+def _has_ended(member: Settings) -> bool:
     """Returns True if the process of a learner on this machine does not exist any more."""
     if member["host"] != socket.gethostname() or sys.platform == "win32":  # there, os.kill ends the process
         return False

@@ -10,8 +10,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from sb_dqn.types import Settings
 
 BEAT_SECONDS = 10.0
 """Time between two signs of life of a learner."""
@@ -35,7 +37,7 @@ class LearnerWatch(threading.Thread):
         failed: key under which the first failure is described.
     """
 
-    def __init__(self, rank: int, members: Sequence[Mapping[str, Any]], store: Any, failed: str) -> None:
+    def __init__(self, rank: int, members: Sequence[Settings], store: Any, failed: str) -> None:
         super().__init__(name="sb_dqn-watch", daemon=True)
         self.rank = rank
         self.members = members

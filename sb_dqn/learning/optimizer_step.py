@@ -23,6 +23,7 @@ from sb_dqn.nn.parameters.optimizers import (
     split_moments,
     take_moments,
 )
+from sb_dqn.types import Settings, State
 
 FLUSH_EVERY = 128
 """Steps between two flushes of tiny moments. In this time a momentum shrinks by at most six digits, so that it never gets from
@@ -58,7 +59,7 @@ class OptimizerStep:
         flat: Tensor,
         online: nn.Module,
         optimizer_class: type[torch.optim.Optimizer],
-        optimizer_kwargs: Mapping[str, Any] | None,
+        optimizer_kwargs: Settings | None,
         decay_matrices_only: bool = False,
     ) -> None:
         kwargs = check_mapping("optimizer_kwargs", optimizer_kwargs)
@@ -218,7 +219,7 @@ class OptimizerStep:
             else:
                 group["lr"] = rate
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         fractions = {} if self.fraction_optimizer is None else {"apart": self.fraction_optimizer.state_dict()}
         return {
             "kind": type(self.optimizer).__name__,
@@ -227,7 +228,7 @@ class OptimizerStep:
             **fractions,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Loads moments, counts and the rate. The other options stay as constructed, and an optimizer of another kind than
         the saved one starts afresh."""
         if state.get("kind", type(self.optimizer).__name__) == type(self.optimizer).__name__:

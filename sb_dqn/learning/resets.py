@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -57,7 +56,7 @@ class Resets:
         return min(n_updates, n_updates if self.until is None else self.until) // self.every * self.every
 
 
-def check_resets(value: Any) -> Resets | None:
+def check_resets(value: object) -> Resets | None:
     """Returns the settings for the argument `resets`; None for False.
 
     Raises:

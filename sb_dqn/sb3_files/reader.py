@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checkpoint.format.safetensors_stream import CHUNK
-from sb_dqn.checkpoint.format.zip_reader import parse_json
+from sb_dqn.checkpoint.format.zip_reader import Target, parse_json
 from sb_dqn.errors import CheckpointError
+from sb_dqn.types import Kwargs, State
 
 MEMBERS = {"data", "policy.pth"}
 """Members that every model of Stable-Baselines3 has."""
@@ -57,7 +58,7 @@ class SB3Zip(NamedTuple):
 
     label: str
     """Name for messages."""
-    settings: dict[str, Any]
+    settings: Kwargs
     """Attributes of the model; a value that is no plain data is a dict with `:serialized:`, a pickle."""
     policy: dict[str, Tensor]
     variables: dict[str, Tensor]
@@ -66,14 +67,14 @@ class SB3Zip(NamedTuple):
     """State of each optimizer by name, such as `policy.optimizer`; None if it holds other things than tensors and plain data."""
 
 
-def is_sb3_zip(path: Any) -> bool:
+def is_sb3_zip(path: Target) -> bool:
     """Returns True for a file with the members of a model of Stable-Baselines3."""
     with contextlib.suppress(*UNREADABLE), _opened(path) as archive:
         return MARK in archive.namelist() or set(archive.namelist()) >= MEMBERS
     return False
 
 
-def read_sb3_zip(path: Any) -> SB3Zip:
+def read_sb3_zip(path: Target) -> SB3Zip:
     """Reads a model file of Stable-Baselines3.
 
     Raises:
@@ -96,7 +97,7 @@ def read_sb3_zip(path: Any) -> SB3Zip:
 
 
 @contextlib.contextmanager
-def _opened(path: Any) -> Iterator[zipfile.ZipFile]:
+def _opened(path: Target) -> Iterator[zipfile.ZipFile]:
     if not isinstance(path, (str, os.PathLike)):
         start = path.tell()
         try:
@@ -176,7 +177,7 @@ def _tensors(archive: zipfile.ZipFile, name: str, label: str) -> dict[str, Tenso
     return loaded
 
 
-def _state(archive: zipfile.ZipFile, name: str, label: str) -> dict[str, Any] | None:
+def _state(archive: zipfile.ZipFile, name: str, label: str) -> State | None:
     """Returns the state of an optimizer; None if torch's loader refuses it."""
     raw = _member(archive, name, label)
     try:
@@ -186,7 +187,7 @@ def _state(archive: zipfile.ZipFile, name: str, label: str) -> dict[str, Any] | 
     return loaded if isinstance(loaded, dict) else None
 
 
-def pickled_constants(value: Any) -> list[Any]:
+def pickled_constants(value: object) -> list[Any]:
     """Returns the texts and numbers that a pickle in the settings names, in order; no part of it is run.
 
     Returns an empty list for a value that is no pickle, or a damaged one.
@@ -200,7 +201,7 @@ def pickled_constants(value: Any) -> list[Any]:
         return []
 
 
-def literal(text: Any) -> Any:
+def literal(text: object) -> Any:
     """Returns the plain data that a text shows; the text itself where it shows none, or is long."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         return text

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from sb_dqn.errors import CheckpointError
+from sb_dqn.types import Kwargs
 
 FREE_BYTES = 16 * 2**20
 """Bytes of networks that are always allowed."""
@@ -69,7 +70,7 @@ class AllocationGuard(TorchFunctionMode):
         self.allowance = Allowance(parameters, FREE_BYTES)
 
     def __torch_function__(
-        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.empty and torch.device(kwargs.get("device") or "cpu").type == "cpu":

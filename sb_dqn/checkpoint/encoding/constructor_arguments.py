@@ -22,6 +22,7 @@ from torch import nn, optim
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG, decode_tagged, encode_number, encode_scalar
 from sb_dqn.errors import CheckpointError, nearest
+from sb_dqn.types import Settings
 
 ACTIVATIONS = (
     nn.CELU,
@@ -73,7 +74,7 @@ TENSOR_DTYPES = (
 )
 """Dtypes of tensors that NumPy has too."""
 
-EMPTY: Mapping[str, Any] = {}
+EMPTY: Settings = {}
 
 
 def encode_value(name: str, value: Any, table: Mapping[str, type] = EMPTY) -> Any:
@@ -129,9 +130,9 @@ def _encode_class(name: str, value: Any, table: Mapping[str, type]) -> dict[str,
 
 def decode_value(
     name: str,
-    data: Any,
+    data: object,
     table: Mapping[str, type] = EMPTY,
-    custom_objects: Mapping[str, Any] = EMPTY,
+    custom_objects: Settings = EMPTY,
     trust: bool = False,
 ) -> Any:
     """Decodes an argument that `encode_value` encoded.
@@ -158,7 +159,7 @@ def decode_value(
         ) from None
 
 
-def _decode(name: str, data: Any, table: Mapping[str, type], custom: Mapping[str, Any], trust: bool) -> Any:
+def _decode(name: str, data: object, table: Mapping[str, type], custom: Settings, trust: bool) -> Any:
     if name in custom:
         return custom[name]
     if isinstance(data, list):
@@ -207,7 +208,7 @@ def _lookup(name: str, short: str, table: Mapping[str, type]) -> type:
     return table[short]
 
 
-def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: Mapping[str, Any], trust: bool) -> Any:
+def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: Settings, trust: bool) -> Any:
     cls = _lookup(name, data["name"], table)
     if not dataclasses.is_dataclass(cls):
         raise CheckpointError(
@@ -218,7 +219,7 @@ def _build(name: str, data: dict[str, Any], table: Mapping[str, type], custom: M
     return cls(**fields)
 
 
-def _encode_known(value: Any, name: str) -> Any:
+def _encode_known(value: object, name: str) -> Any:
     """Encodes a NumPy array or number, a tensor, a torch dtype or device, or a path; returns None for anything else."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -250,7 +251,7 @@ def _torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _encode_foreign(name: str, value: Any) -> dict[str, Any]:
+def _encode_foreign(name: str, value: object) -> dict[str, Any]:
     """Encodes an object by its import path if importing it returns the same object, otherwise by cloudpickle."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if module and qualname:
@@ -269,7 +270,7 @@ def _encode_foreign(name: str, value: Any) -> dict[str, Any]:
     return {TAG: "pickle", "shows": repr(value)[:200], "data": base64.b64encode(raw).decode()}
 
 
-def _decode_foreign(name: str, data: dict[str, Any], custom: Mapping[str, Any], trust: bool) -> Any:
+def _decode_foreign(name: str, data: dict[str, Any], custom: Settings, trust: bool) -> Any:
     last = name.rpartition(".")[2]
     if last in custom:
         return custom[last]
@@ -312,7 +313,7 @@ class CustomObjects(dict[str, Any]):
         objects: replacements by name.
     """
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Settings) -> None:
         super().__init__(objects)
         self.looked_up: set[str] = set()
 

@@ -7,12 +7,12 @@ from collections import OrderedDict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.checkpoint.encoding.allowance import Allowance
 from sb_dqn.errors import CheckpointError, SpaceError
 from sb_dqn.spaces import SUPPORTED, Space
+from sb_dqn.types import Array
 
 LEAF_BYTES = 2**16
 """Memory of a leaf besides its bounds: the objects that a model makes for each."""
@@ -42,7 +42,7 @@ def encode_space(space: Space) -> dict[str, Any]:
     raise SpaceError(f"a space that is saved must be {SUPPORTED}, got {space}. Use one of these.")
 
 
-def decode_space(data: Any, allowance: Allowance | None = None) -> Space:
+def decode_space(data: object, allowance: Allowance | None = None) -> Space:
     """Decodes a space that `encode_space` encoded.
 
     Args:
@@ -93,22 +93,22 @@ def _dtype(data: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _encode_numbers(array: npt.NDArray[Any]) -> Any:
+def _encode_numbers(array: Array) -> Any:
     flat = array.reshape(-1)
     if flat.size and (flat == flat[0]).all():
         return _encode_number(flat[0].item())
     return [_encode_number(number) for number in flat.tolist()]
 
 
-def _decode_numbers(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _decode_numbers(data: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if isinstance(data, list):
         return np.array([_decode_number(number) for number in data], dtype).reshape(shape)
     return np.full(shape, _decode_number(data), dtype)
 
 
-def _encode_number(number: Any) -> Any:
+def _encode_number(number: object) -> Any:
     return repr(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 
-def _decode_number(data: Any) -> Any:
+def _decode_number(data: object) -> Any:
     return float(data) if isinstance(data, str) else data

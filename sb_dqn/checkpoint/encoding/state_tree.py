@@ -25,7 +25,7 @@ SCALAR_KINDS = "biufc"
 """Kinds of NumPy dtypes: bool, int, unsigned int, float, complex."""
 
 
-def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
+def pack(tree: object) -> tuple[Any, dict[str, Tensor]]:
     """Splits a tree into a JSON skeleton and tensors by path; arrays and tensors share memory with the tree.
 
     Raises:
@@ -35,7 +35,7 @@ def pack(tree: Any) -> tuple[Any, dict[str, Tensor]]:
     return _pack(tree, (), tensors), tensors
 
 
-def unpack(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
+def unpack(skeleton: object, tensors: dict[str, Tensor]) -> Any:
     """Rebuilds the tree that `pack` split; tensors stay on their device.
 
     Raises:
@@ -119,7 +119,7 @@ def _pack_dict(node: dict[Any, Any], path: tuple[str, ...], tensors: dict[str, T
     return {TAG: "dict" if type(node) is dict else "ordered", "items": items}
 
 
-def _unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
+def _unpack(node: object, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, list):
         return [_unpack(inner, tensors) for inner in node]
     if not isinstance(node, dict):

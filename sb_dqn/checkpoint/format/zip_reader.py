@@ -17,14 +17,15 @@ import struct
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, MissingFileError, nearest, user_stacklevel
+from sb_dqn.types import Info, Settings
 from sb_dqn.version import __version__
 
 FORMAT_VERSION = 1
@@ -37,7 +38,7 @@ MAX_BRANCHES = 500_000
 RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,9}")
 MEMBER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-Target = str | os.PathLike[str] | BinaryIO
+Target = str | os.PathLike[str] | IO[bytes]
 """A path, or a binary file such as `io.BytesIO`."""
 
 
@@ -92,7 +93,7 @@ def read_archive(
         return manifest, {name: _read_member(archive, name, entries[name], label) for name in names}
 
 
-def model_info(path: Target) -> dict[str, Any]:
+def model_info(path: Target) -> Info:
     """Returns the manifest of a model file (version, kind, arguments, counters, members); reads no tensors.
 
     Raises:
@@ -116,7 +117,7 @@ def open_archive(source: Target) -> Iterator[tuple[zipfile.ZipFile, dict[str, An
             path = _existing(path)
             label = str(path)
             try:
-                file: BinaryIO = stack.enter_context(path.open("rb"))
+                file: IO[bytes] = stack.enter_context(path.open("rb"))
             except OSError as error:
                 raise CheckpointError(f"{label} cannot be read: {error.strerror}. Check its permissions.") from error
         else:
@@ -141,7 +142,7 @@ def _existing(path: Path) -> Path:
     raise MissingFileError(f"no file {path}, and none with '.zip' added. Check the path.{hint}")
 
 
-def _open_zip(file: BinaryIO, label: str) -> zipfile.ZipFile:
+def _open_zip(file: IO[bytes], label: str) -> zipfile.ZipFile:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     magic = file.read(4)
@@ -284,14 +285,14 @@ def _check_members(manifest: dict[str, Any], archive: zipfile.ZipFile, label: st
         raise CheckpointError(f"{label}: member {min(present)!r} is not listed in the manifest. Load another copy.")
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_entry(entry: object) -> bool:
     if not isinstance(entry, dict) or type(entry.get("length")) is not int or type(entry.get("sha256")) is not str:
         return False
     tables = (entry.get("aliases", {}), entry.get("formats", {}))
     return all(isinstance(table, dict) and all(type(value) is str for value in table.values()) for table in tables)
 
 
-def _read_member(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any], label: str) -> dict[str, Tensor]:
+def _read_member(archive: zipfile.ZipFile, name: str, entry: Settings, label: str) -> dict[str, Tensor]:
     digest = hashlib.sha256()
     try:
         with archive.open(name + SUFFIX) as stream:
@@ -329,7 +330,7 @@ def warn_of_newer(written_by: Any, label: str) -> None:
         )
 
 
-def _release(version: Any) -> tuple[int, ...]:
+def _release(version: object) -> tuple[int, ...]:
     """Returns the numbers at the front, without zeros at the end: 1.2.0rc1 gives (1, 2); () if there are none."""
     found = RELEASE.match(version) if isinstance(version, str) else None
     numbers = [] if found is None else [int(number) for number in found.group().split(".")]

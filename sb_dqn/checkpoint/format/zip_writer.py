@@ -28,12 +28,11 @@ from sb_dqn.checkpoint.format.zip_reader import (
 )
 from sb_dqn.errors import CheckpointError, user_stacklevel
 from sb_dqn.files import atomic_write
+from sb_dqn.types import Settings
 from sb_dqn.version import __version__
 
 
-def write_archive(
-    path: Target, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]
-) -> Path | None:
+def write_archive(path: Target, manifest: Settings, members: Mapping[str, Mapping[str, Tensor]]) -> Path | None:
     """Writes manifest and tensors as one file; a crash leaves the complete old file or the complete new one.
 
     Args:
@@ -83,7 +82,7 @@ def file_to_write(path: Target) -> Target:
     return named
 
 
-def _write_zip(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]]) -> None:
+def _write_zip(file: BinaryIO, manifest: Settings, members: Mapping[str, Mapping[str, Tensor]]) -> None:
     entries: dict[str, Any] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(members):

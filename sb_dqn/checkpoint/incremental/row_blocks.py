@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.errors import CheckpointError
+from sb_dqn.types import Settings
 
 BLOCK_BYTES = 16 * 2**20
 """Approximate size of a block. Each checkpoint writes the last block again, the others are written once."""
@@ -114,7 +115,7 @@ class Assembly:
         CheckpointError: a number is out of range.
     """
 
-    def __init__(self, description: Mapping[str, Any], cursor: Tensor, limit: int) -> None:
+    def __init__(self, description: Settings, cursor: Tensor, limit: int) -> None:
         self.block_rows = description["block_rows"]
         self.columns: Mapping[str, Mapping[str, int]] = description["columns"]
         self.cursor = [int(number) for number in cursor.tolist()]

@@ -14,10 +14,10 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path, model_info
 from sb_dqn.checkpoint.incremental.row_blocks import Assembly, Segment, WrittenBlocks
 from sb_dqn.errors import CheckpointError
+from sb_dqn.types import Settings
 
 if sys.platform != "win32":
     import fcntl
@@ -35,7 +36,7 @@ NAME = re.compile(r"[0-9]{10,18}-[0-9a-f]{32}" + re.escape(SUFFIX))
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tuple[dict[str, Tensor], WrittenBlocks]:
+def read_rows(path: Target, manifest: Settings, cursor: Tensor) -> tuple[dict[str, Tensor], WrittenBlocks]:
     """Reads the columns of a checkpoint from its segments; also returns the segments that will never change.
 
     Raises:
@@ -61,7 +62,7 @@ def read_rows(path: Target, manifest: Mapping[str, Any], cursor: Tensor) -> tupl
     return assembly.finish(), WrittenBlocks({(folder, block_rows): final})
 
 
-def segments_of(manifest: Mapping[str, Any], label: str) -> list[Segment]:
+def segments_of(manifest: Settings, label: str) -> list[Segment]:
     """Returns the segments that a manifest lists; none if the file has all of its rows itself.
 
     Raises:

@@ -18,6 +18,7 @@ from sb_dqn.checkpoint.incremental.row_blocks import Segment, SegmentedRows
 from sb_dqn.checkpoint.incremental.segments import ROWS, lock_folder, remove_unused_segments, segment_exists
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import atomic_write
+from sb_dqn.types import Settings
 
 MAX_COPIED_BYTES = 2**30
 """Limit on the rows that are copied to be written in the background."""
@@ -25,7 +26,7 @@ MAX_COPIED_BYTES = 2**30
 
 def write_checkpoint(
     path: Target,
-    manifest: Mapping[str, Any],
+    manifest: Settings,
     members: Mapping[str, Mapping[str, Tensor]],
     rows: SegmentedRows,
     background: bool = False,
@@ -64,7 +65,7 @@ def write_checkpoint(
 
 
 def _finish(
-    target: Path, manifest: Mapping[str, Any], members: Mapping[str, Mapping[str, Tensor]], blocks: _BlockWriter
+    target: Path, manifest: Settings, members: Mapping[str, Mapping[str, Tensor]], blocks: _BlockWriter
 ) -> Path:
     """Writes the segments first and the zip that lists them last."""
     path = write_archive(target, {**manifest, "segments": blocks.write()}, members)

@@ -32,6 +32,7 @@ from sb_dqn.spaces import (
 from sb_dqn.types import (
     ActionArray,
     Array,
+    ArraySpec,
     Blueprint,
     BoolArray,
     EnvLike,
@@ -134,7 +135,7 @@ class Stream(ABC):
         """
 
     @property
-    def leaves(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> dict[str, ArraySpec]:
         """Shape `[B, ...]` and dtype of each array of a slot's observation, by key."""
         return dict(self._leaves)
 
