@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -21,8 +20,8 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.files import atomic_write
 from sb_dqn.nn.layers.norms import spectral_weights
 from sb_dqn.policies.q_policy import QPolicy
-from sb_dqn.spaces import BoxActions, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import Observation
+from sb_dqn.spaces import BoxActions, Space, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.types import Array, ModelLike, Observation
 
 TOLERANCE = 1e-5
 """Largest difference to `predict`, in units of the largest number, or of 1 if that is smaller."""
@@ -31,7 +30,7 @@ CHECKED = 64
 MODERATE = 1e6
 """Bounds of a Box up to which random observations are drawn between them."""
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 class Exported(NamedTuple):
@@ -53,7 +52,7 @@ class GreedyNetwork(nn.Module):
         model: the model.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelLike) -> None:
         super().__init__()
         self.policy: Any = deepcopy(model.policy).cpu().requires_grad_(False)
         self.transform = model.normalizer.frozen().observations
@@ -90,7 +89,7 @@ class GreedyNetwork(nn.Module):
         mask = mask & torch.from_numpy(legal)
         return mask | ~mask.any(-1, keepdim=True)
 
-    def example(self, rng: np.random.Generator, count: int, observation_space: spaces.Space[Any]) -> Arrays:
+    def example(self, rng: np.random.Generator, count: int, observation_space: Space) -> Arrays:
         """Returns random inputs at the start of an episode."""
         arrays: Arrays = dict(random_observations(observation_space, count, rng))
         if "action_mask" in self.inputs and "action_mask" not in self.keys:
@@ -105,7 +104,7 @@ class GreedyNetwork(nn.Module):
         return arrays
 
 
-def export_onnx(model: Any, path: str | Path) -> Exported:
+def export_onnx(model: ModelLike, path: str | Path) -> Exported:
     """Writes the greedy policy of a model; see `BaseAlgorithm.export_onnx`."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
@@ -121,7 +120,7 @@ def export_onnx(model: Any, path: str | Path) -> Exported:
     return Exported(path, network.inputs, network.outputs, difference)
 
 
-def compare(model: Any, network: GreedyNetwork, path: Path) -> float:
+def compare(model: ModelLike, network: GreedyNetwork, path: Path) -> float:
     """Returns the largest difference between a file and `predict`; a recurrent model makes two steps.
 
     Raises:
@@ -186,7 +185,7 @@ def _difference(network: GreedyNetwork, expected: Arrays, found: Arrays) -> floa
     return largest
 
 
-def random_observations(space: spaces.Space[Any], count: int, rng: np.random.Generator) -> Observation:
+def random_observations(space: Space, count: int, rng: np.random.Generator) -> Observation:
     """Returns random observations `[count, *shape]` by key: uniform between moderate bounds, else normal within them."""
     found = {}
     for key, leaf in flatten_space(space).items():

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode
@@ -25,12 +24,12 @@ from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.spaces import BoxActions, actions_of
-from sb_dqn.types import ActionArray, BoolArray, Observation, Rows
+from sb_dqn.types import ActionArray, Array, BoolArray, Observation, Rows
 
-Extras = dict[str, npt.NDArray[Any]]
+Extras = dict[str, Array]
 """Arrays `[B, ...]` by name that are stored with the actions."""
 
-Inputs = tuple[npt.NDArray[Any], ...]
+Inputs = tuple[Array, ...]
 """Recurrent inputs of the network, see `RecurrentInputs`; empty for a feed-forward policy."""
 
 Observe = Callable[[], Any]
@@ -117,9 +116,7 @@ class ActionSelector(ABC):
         """
 
     @abstractmethod
-    def bootstrap_values(
-        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
-    ) -> npt.NDArray[Any]:
+    def bootstrap_values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> Array:
         """Returns the values `[N]` of observations where no action is taken, by the current weights.
 
         Args:
@@ -188,9 +185,7 @@ class QActionSelector(ActionSelector):
             (self.recurrent_state.state,) = state
         return action
 
-    def bootstrap_values(
-        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
-    ) -> npt.NDArray[Any]:
+    def bootstrap_values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> Array:
         return best_value(self.runner(obs, mask)[0])
 
 
@@ -240,9 +235,7 @@ class SampledActionSelector(ActionSelector):
             self.extras["value"] = np.zeros(self.num_lanes, np.float32)
         return action
 
-    def bootstrap_values(
-        self, obs: Observation, mask: BoolArray | None, before: Before | None = None
-    ) -> npt.NDArray[Any]:
+    def bootstrap_values(self, obs: Observation, mask: BoolArray | None, before: Before | None = None) -> Array:
         if self._value is None:
             return np.zeros(len(next(iter(obs.values()))), np.float32)
         inputs = () if before is None else self._inputs_after(before, self._value)
@@ -263,7 +256,7 @@ class SampledActionSelector(ActionSelector):
         return action, reward, np.where(begins[:, None], 0.0, state).astype(np.float32)
 
 
-def best_value(q: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def best_value(q: Array) -> Array:
     """Returns the value of the best action, `[B, A]` to `[B]`; with branches `[B, D, A]` their mean."""
-    best: npt.NDArray[Any] = q.max(-1)
+    best: Array = q.max(-1)
     return best.mean(-1) if best.ndim > 1 else best

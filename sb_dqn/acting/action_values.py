@@ -13,7 +13,7 @@ from sb_dqn.nn.heads.categorical import Categorical, CategoricalValue
 from sb_dqn.nn.heads.fraction import FractionProposal
 from sb_dqn.nn.heads.quantile import ImplicitQuantile, Quantile, QuantileValue
 from sb_dqn.policies.q_policy import QPolicy
-from sb_dqn.types import FloatArray
+from sb_dqn.types import FloatArray, ModelLike
 
 DISTRIBUTIONS = (Categorical, Quantile, ImplicitQuantile, FractionProposal)
 
@@ -33,7 +33,7 @@ class ReturnDistribution(NamedTuple):
         return mean
 
 
-def q_values(model: Any, *call: Any) -> FloatArray:
+def q_values(model: ModelLike, *call: object) -> FloatArray:
     """Returns the action values of `BaseAlgorithm.q_values`, whose arguments `call` are.
 
     Raises:
@@ -47,7 +47,7 @@ def q_values(model: Any, *call: Any) -> FloatArray:
     return found
 
 
-def distribution(model: Any, *call: Any) -> ReturnDistribution:
+def distribution(model: ModelLike, *call: object) -> ReturnDistribution:
     """Returns the distribution of `BaseAlgorithm.distribution`, whose arguments `call` are.
 
     Raises:

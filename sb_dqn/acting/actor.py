@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -22,7 +21,7 @@ from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
 from sb_dqn.exploration import Exploration
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import ActionArray, Rows, Slot
+from sb_dqn.types import ActionArray, Rows, Slot, State
 
 
 class Actor:
@@ -122,7 +121,7 @@ class Actor:
             parts["frames"] = self.frames.ring
         return parts
 
-    def state(self, trust: bool) -> dict[str, Any]:
+    def state(self, trust: bool) -> State:
         """Returns the latest rows and the state of the environments between two steps.
 
         Args:
@@ -135,20 +134,20 @@ class Actor:
             raise NoEnvState("the environment stopped in the middle of a step")
         return {"stream": self.stream.state_dict(trust), "tick": tick_state(self.rows)}
 
-    def load_state(self, state: Mapping[str, Any], trust: bool) -> Rows:
+    def load_state(self, state: State, trust: bool) -> Rows:
         """Restores a `state`; returns its rows."""
         self.stream.load_state_dict(state["stream"], trust)
         self.rows = restored_tick(state["tick"], self.stream)
         return self.rows
 
 
-def tick_state(rows: Rows) -> dict[str, Any]:
+def tick_state(rows: Rows) -> State:
     """Returns a tick as plain data, without its infos, which callbacks have already read."""
     slots = [{one.name: getattr(slot, one.name) for one in fields(Slot)} for slot in rows.slots]
     return {"action": rows.action, "slots": slots, "stepped": rows.stepped, "steps": rows.steps, "extra": rows.extra}
 
 
-def restored_tick(state: Mapping[str, Any], stream: Stream) -> Rows:
+def restored_tick(state: State, stream: Stream) -> Rows:
     """Returns the tick that `tick_state` turned into plain data.
 
     Raises:

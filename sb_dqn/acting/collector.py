@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sb_dqn.acting.actor import Actor
+from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError
 from sb_dqn.exploration import Exploration
 from sb_dqn.normalize import Normalizer
 from sb_dqn.rng import Generators
-from sb_dqn.types import Rows
+from sb_dqn.types import Rows, State
 
 KIND = "collector"
 """Key of a collector's kind in the state of its stream; absent for the `InlineCollector`."""
@@ -43,7 +44,7 @@ class ActingControl:
     env_seed: int | None
     exploration: Exploration | None = None
     count_updates: Callable[[], int] = int
-    observe: Callable[..., Any] | None = None
+    observe: Callable[..., object] | None = None
 
 
 class Collector(ABC):
@@ -57,7 +58,7 @@ class Collector(ABC):
     kind: ClassVar[str | None] = None
     """Name in checkpoints; None: the inline collector."""
 
-    def __init__(self, stream: Any, control: ActingControl) -> None:
+    def __init__(self, stream: Stream, control: ActingControl) -> None:
         self.stream = stream
         self.control = control
         self.proceed: Callable[[], None] | None = None
@@ -79,7 +80,7 @@ class Collector(ABC):
         """
 
     @abstractmethod
-    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+    def state(self, settled: bool, trust: bool) -> tuple[State | None, State | None, str]:
         """Returns the state between two ticks: the tick to continue from, the environments, and the reason if there is none.
 
         Args:
@@ -87,7 +88,7 @@ class Collector(ABC):
             trust: pickle an environment that has no `state_dict()`.
         """
 
-    def restore(self, tick: Mapping[str, Any] | None, stream: Mapping[str, Any] | None, trust: bool) -> Rows | None:
+    def restore(self, tick: State | None, stream: State | None, trust: bool) -> Rows | None:
         """Restores a `state`; returns what `rows` continues from, None if the environment must be reset.
 
         Raises:
@@ -103,7 +104,7 @@ class Collector(ABC):
         return self.load_state(tick, stream, trust)
 
     @abstractmethod
-    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows | None:
+    def load_state(self, tick: State, stream: State, trust: bool) -> Rows | None:
         """Restores a `state` of this kind of collector; see `restore`."""
 
     def saved_parts(self) -> dict[str, Any]:
@@ -151,7 +152,7 @@ class InlineCollector(Collector):
         while True:
             yield step(prepare())
 
-    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+    def state(self, settled: bool, trust: bool) -> tuple[State | None, State | None, str]:
         try:
             if not settled:
                 raise NoEnvState("the environment stopped in the middle of a step")
@@ -160,7 +161,7 @@ class InlineCollector(Collector):
             return None, None, str(why)
         return state["tick"], state["stream"], ""
 
-    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
+    def load_state(self, tick: State, stream: State, trust: bool) -> Rows:
         return self.actor.load_state({"tick": tick, "stream": stream}, trust)
 
     def saved_parts(self) -> dict[str, Any]:

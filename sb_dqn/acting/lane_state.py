@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from sb_dqn.policies.base import Policy, StochasticPolicy
-from sb_dqn.types import ActionArray, FloatArray, Rows
+from sb_dqn.types import ActionArray, Array, FloatArray, Rows, State
 
-Values = npt.NDArray[Any]
+Values = Array
 
 
 class RecurrentInputs(NamedTuple):
@@ -54,10 +52,10 @@ class RecurrentState:
         self.begins = begins
         return RecurrentInputs(action, reward, state)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"state": torch.from_numpy(self.state.copy()), "last": torch.from_numpy(self.last.copy())}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.state = state["state"].numpy().copy()
         self.last = state["last"].numpy().copy()
 
@@ -105,9 +103,9 @@ class HeldNumbers:
         self.tick += 1
         return self.drawn
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"tick": self.tick, "drawn": None if self.drawn is None else torch.from_numpy(self.drawn.copy())}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.tick = state["tick"]
         self.drawn = None if state["drawn"] is None else state["drawn"].numpy().copy()

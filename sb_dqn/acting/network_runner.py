@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from sb_dqn.accelerate import Mode, accelerate
@@ -19,7 +18,7 @@ from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralWeights
 from sb_dqn.policies.base import Policy
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import BoolArray, Observation
+from sb_dqn.types import Array, BoolArray, Observation
 
 Function = Callable[..., Any]
 """`(obs, mask, *inputs)`, all tensors, to a tensor or a tuple of them; takes `noise=` too where there is a generator."""
@@ -71,9 +70,7 @@ class NetworkRunner:
         self._packed: PackedArrays | None = None
         self._read: Read | None = None  # reads the observations where they are in a ring of the device
 
-    def __call__(
-        self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], ...]:
+    def __call__(self, obs: Observation, mask: BoolArray | None, *inputs: Array) -> tuple[Array, ...]:
         """Returns the outputs of a function of several outputs."""
         outputs = self._run(obs, mask, *inputs)
         if not self._is_host_visible:
@@ -83,7 +80,7 @@ class NetworkRunner:
             return tuple([np.asarray(output) for output in outputs])
         return tuple([output.cpu().numpy() for output in outputs])
 
-    def run_single(self, obs: Observation, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def run_single(self, obs: Observation, mask: BoolArray | None, *inputs: Array) -> Array:
         """Returns the output of a function of one output."""
         output = self._run(obs, mask, *inputs)
         return np.asarray(output) if self._on_arrays is not None else output.cpu().numpy()
@@ -94,7 +91,7 @@ class NetworkRunner:
             self.mode, self._count = mode, -1
             self._on_arrays = None
 
-    def _run(self, obs: Any, mask: BoolArray | None, *inputs: npt.NDArray[Any]) -> Any:
+    def _run(self, obs: Any, mask: BoolArray | None, *inputs: Array) -> Any:
         """Returns the outputs as arrays where NumPy runs the trace, else as tensors; several of a device follow all in one,
         see `pack`."""
         in_ring = isinstance(obs, RingObservations) and not self._is_host_visible
@@ -134,7 +131,7 @@ class NetworkRunner:
         sent = iter(self._packed.send(host))
         return [array if torch.is_tensor(array) else next(sent) for array in arrays]
 
-    def _prepare(self, arrays: list[npt.NDArray[Any]], masked: bool) -> None:
+    def _prepare(self, arrays: list[Array], masked: bool) -> None:
         """Makes noise and, unless eager, a trace for this number of observations."""
         self._count = -1  # if this is interrupted, the next call prepares again
         self._masked = masked

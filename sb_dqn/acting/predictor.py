@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from sb_dqn.acting.network_runner import Function, NetworkRunner, Transform, unchanged
 from sb_dqn.errors import SpaceError
 from sb_dqn.exploration import Exploration
 from sb_dqn.policies.base import Policy, StochasticPolicy
-from sb_dqn.spaces import Actions, BoxActions, actions_of, batch_observation, flatten_space, leaf_shape
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation
+from sb_dqn.spaces import Actions, BoxActions, Space, actions_of, batch_observation, flatten_space, leaf_shape
+from sb_dqn.types import ActionArray, Array, Blueprint, BoolArray, Observation
 
-Values = npt.NDArray[Any]
+Values = Array
 
 
 class PredictCall(NamedTuple):
@@ -65,10 +64,10 @@ class Predictor:
         observation: Any,
         state: Any,
         episode_start: BoolArray | None,
-        action_masks: Any,
+        action_masks: object,
         exploration: Exploration | None,
         rng: np.random.Generator | None,
-        reward: Any = None,
+        reward: object = None,
     ) -> tuple[ActionArray, Any]:
         """Returns actions of the action space and the state for the next call; greedy if `rng` is None.
 
@@ -90,9 +89,9 @@ class Predictor:
         observation: Any,
         state: Any,
         episode_start: BoolArray | None,
-        action_masks: Any,
-        reward: Any,
-    ) -> tuple[npt.NDArray[Any], ...]:
+        action_masks: object,
+        reward: object,
+    ) -> tuple[Array, ...]:
         """Returns the outputs of a function of the networks, without the batch axis for one observation.
 
         Args: `function` as in `NetworkRunner`; the others as in `BaseAlgorithm.predict`.
@@ -102,7 +101,7 @@ class Predictor:
         return outputs if call.batched else tuple([output[0] for output in outputs])
 
     def _prepare(
-        self, observation: Any, state: Any, episode_start: BoolArray | None, action_masks: Any, reward: Any
+        self, observation: Any, state: Any, episode_start: BoolArray | None, action_masks: object, reward: object
     ) -> PredictCall:
         """Checks the arguments of a call and returns the inputs of the networks."""
         recurrent = self.policy.recurrent
@@ -116,7 +115,7 @@ class Predictor:
             inputs = previous, self._reward(reward, begins), memory
         return PredictCall(obs, self._mask(obs, action_masks, count), inputs, batched, frames)
 
-    def _mask(self, obs: Observation, action_masks: Any, count: int) -> BoolArray | None:
+    def _mask(self, obs: Observation, action_masks: object, count: int) -> BoolArray | None:
         """Returns the legal actions `[N, (D,) A]` from `action_masks`, else from the observation; None: all."""
         if action_masks is not None:
             return batch_masks(self.actions, action_masks, count)
@@ -126,7 +125,7 @@ class Predictor:
         return mask | ~mask.any(-1, keepdims=True)  # a final observation may have no legal action
 
     def _observations(
-        self, observation: Any, stacks: Any, episode_start: BoolArray | None
+        self, observation: Any, stacks: object, episode_start: BoolArray | None
     ) -> tuple[Observation, bool, Any]:
         """Returns observations `[N, *shape]` by key, True if they came as a batch, and the frame stacks for the next call.
 
@@ -180,10 +179,10 @@ class Predictor:
         self,
         obs: Observation,
         mask: BoolArray | None,
-        inputs: tuple[npt.NDArray[Any], ...],
+        inputs: tuple[Array, ...],
         exploration: Exploration | None,
         rng: np.random.Generator | None,
-    ) -> tuple[npt.NDArray[Any], ...]:
+    ) -> tuple[Array, ...]:
         """Returns zero-based actions; of a recurrent policy also the next state."""
         if rng is None:
             return self.greedy(obs, mask, *inputs)
@@ -222,7 +221,7 @@ class Predictor:
         of_lane = begins.reshape(-1, *(1,) * (len(shape) - 1))
         return np.where(begins[:, None], 0.0, memory).astype(np.float32), np.where(of_lane, none, action)
 
-    def _reward(self, reward: Any, begins: BoolArray) -> Values:
+    def _reward(self, reward: object, begins: BoolArray) -> Values:
         """Returns the previous reward `[N]`, 0 where an episode begins."""
         if reward is None:
             if self.policy.reads_reward and not begins.all():
@@ -263,14 +262,14 @@ def _episode_starts(episode_start: Any, count: int) -> BoolArray:
     return begins
 
 
-def single_frames(blueprint: Blueprint) -> spaces.Space[Any]:
+def single_frames(blueprint: Blueprint) -> Space:
     """Returns the space of one frame, given a blueprint with a stack of K along the first axis."""
     (leaf,) = flatten_space(blueprint.observation_space).values()
     depth, *rest = leaf_shape(leaf)
     return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
 
 
-def batch_masks(actions: Actions, action_masks: Any, count: int, *, empty: bool = False) -> BoolArray:
+def batch_masks(actions: Actions, action_masks: object, count: int, *, empty: bool = False) -> BoolArray:
     """Returns the action masks of `predict` as `[count, (D,) A]` bool.
 
     Args:
@@ -309,7 +308,7 @@ def batch_masks(actions: Actions, action_masks: Any, count: int, *, empty: bool 
     return found
 
 
-def _as_bool(action_masks: Any) -> BoolArray | None:
+def _as_bool(action_masks: object) -> BoolArray | None:
     """Returns an array of bool, or of 0 and 1, as bool; None for anything else."""
     try:
         array = np.asarray(action_masks)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sb_dqn.types import Rows, Slot
+from sb_dqn.types import Array, ArraySpec, Info, Rows, Slot
 
 ALIGNMENT = 64
 SLOTS = 2
@@ -20,7 +20,7 @@ SLOTS = 2
 OF_TICKS = ("action", "stepped", "departed")
 """Arrays without an axis of slots."""
 
-Infos = dict[int, list[dict[str, Any]]]
+Infos = dict[int, list[Info]]
 """Infos of the ticks in which episodes ended, one dict per lane."""
 
 
@@ -29,7 +29,7 @@ class Report(NamedTuple):
 
     chunk: int
     """Number of the chunk of this worker, from 0."""
-    extras: list[dict[str, npt.NDArray[Any]]]
+    extras: list[dict[str, Array]]
     """`Rows.extra` of each tick."""
     infos: Infos
 
@@ -47,18 +47,18 @@ class ChunkLayout:
         places: number of chunks of a worker that the memory holds.
     """
 
-    leaves: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    action: tuple[tuple[int, ...], np.dtype[Any]]
+    leaves: Mapping[str, ArraySpec]
+    action: ArraySpec
     mask: tuple[int, ...] | None
     num_lanes: int
     ticks: int
     places: int
-    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(init=False, default_factory=dict)
+    arrays: dict[str, ArraySpec] = field(init=False, default_factory=dict)
     """Shape and dtype of each array: `[P, T, B, ...]`, those of slots `[P, T, 2, B, ...]`."""
 
     def __post_init__(self) -> None:
         flag, number = np.dtype(np.bool_), np.dtype(np.float32)
-        of_slots: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        of_slots: dict[str, ArraySpec] = {
             **{f"obs/{key}": leaf for key, leaf in self.leaves.items()},
             **dict.fromkeys(("reward", "score"), ((), number)),
             **dict.fromkeys(("terminal", "last", "valid"), ((), flag)),
@@ -86,7 +86,7 @@ class ChunkLayout:
         """Bytes of all arrays."""
         return sum(_aligned(_bytes(*array)) for array in self.arrays.values())
 
-    def views(self, memory: Any) -> dict[str, npt.NDArray[Any]]:
+    def views(self, memory: Any) -> dict[str, Array]:
         """Returns the arrays by name as views of a block of `nbytes` bytes."""
         views, offset = {}, 0
         for name, (shape, dtype) in self.arrays.items():
@@ -106,10 +106,10 @@ def _aligned(size: int) -> int:
 class TickCells(NamedTuple):
     """Views of the arrays of one tick of a worker's lanes, `[k, ...]`."""
 
-    slots: list[dict[str, npt.NDArray[Any]]]
-    action: npt.NDArray[Any]
-    stepped: npt.NDArray[Any]
-    departed: npt.NDArray[Any]
+    slots: list[dict[str, Array]]
+    action: Array
+    stepped: Array
+    departed: Array
 
 
 class Chunks:
@@ -120,7 +120,7 @@ class Chunks:
         memory: buffer of `layout.nbytes` bytes.
     """
 
-    def __init__(self, layout: ChunkLayout, memory: Any) -> None:
+    def __init__(self, layout: ChunkLayout, memory: object) -> None:
         self.layout = layout
         self.arrays = layout.views(memory)
         self._obs = {key: self.arrays[f"obs/{key}"] for key in layout.leaves}
@@ -154,17 +154,17 @@ class Chunks:
         slots = [{name: array[number, lanes] for name, array in of_slots.items()} for number in range(SLOTS)]
         return TickCells(slots, *[self.arrays[name][place, tick, lanes] for name in OF_TICKS])
 
-    def take(self, place: int, lanes: slice) -> dict[str, npt.NDArray[Any]]:
+    def take(self, place: int, lanes: slice) -> dict[str, Array]:
         """Returns copies of the arrays of one worker's chunk: `[T, (2,) k, ...]` by name."""
         return {name: self._lanes(name, place, lanes).copy() for name in self.arrays}
 
-    def put(self, place: int, lanes: slice, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def put(self, place: int, lanes: slice, arrays: Mapping[str, Array]) -> None:
         """Writes what `take` returned."""
         for name in self.arrays:
             self._lanes(name, place, lanes)[...] = arrays[name]
 
-    def _lanes(self, name: str, place: int, lanes: slice) -> npt.NDArray[Any]:
-        chunk: npt.NDArray[Any] = self.arrays[name][place]
+    def _lanes(self, name: str, place: int, lanes: slice) -> Array:
+        chunk: Array = self.arrays[name][place]
         return chunk[:, lanes] if name in OF_TICKS else chunk[:, :, lanes]
 
     def rows(self, tick: int, finished: Sequence[FinishedChunk]) -> Rows:
@@ -199,26 +199,26 @@ class Chunks:
     def _is_whole(self, finished: Sequence[FinishedChunk]) -> bool:
         return sum(chunk.size for chunk in finished) == self.layout.num_lanes
 
-    def _at(self, tick: int, finished: Sequence[FinishedChunk]) -> Callable[[str], npt.NDArray[Any]]:
+    def _at(self, tick: int, finished: Sequence[FinishedChunk]) -> Callable[[str], Array]:
         places = {chunk.place for chunk in finished}
         if len(places) == 1 and self._is_whole(finished):
             (place,) = places
             return lambda name: self.arrays[name][place, tick]
-        gathered: dict[str, npt.NDArray[Any]] = {}
+        gathered: dict[str, Array] = {}
         return lambda name: (
             gathered[name] if name in gathered else gathered.setdefault(name, self._gather(name, tick, finished))
         )
 
-    def _gather(self, name: str, tick: int, finished: Sequence[FinishedChunk]) -> npt.NDArray[Any]:
+    def _gather(self, name: str, tick: int, finished: Sequence[FinishedChunk]) -> Array:
         array = self.arrays[name]
-        out: npt.NDArray[Any] = np.zeros_like(array[0, 0])
+        out: Array = np.zeros_like(array[0, 0])
         for chunk in finished:
             index = (chunk.lanes,) if name in OF_TICKS else (slice(None), chunk.lanes)
             out[index] = array[chunk.place, tick][index]
         return out
 
-    def _extras(self, tick: int, finished: Sequence[FinishedChunk]) -> dict[str, npt.NDArray[Any]]:
-        extras: dict[str, npt.NDArray[Any]] = {}
+    def _extras(self, tick: int, finished: Sequence[FinishedChunk]) -> dict[str, Array]:
+        extras: dict[str, Array] = {}
         for chunk in finished:
             for name, values in chunk.report.extras[tick].items():
                 if name not in extras:
@@ -226,8 +226,8 @@ class Chunks:
                 extras[name][chunk.lanes] = values
         return extras
 
-    def _infos(self, tick: int, finished: Sequence[FinishedChunk]) -> list[dict[str, Any]]:
-        infos: list[dict[str, Any]] = [{} for _ in range(self.layout.num_lanes)]
+    def _infos(self, tick: int, finished: Sequence[FinishedChunk]) -> list[Info]:
+        infos: list[Info] = [{} for _ in range(self.layout.num_lanes)]
         for chunk in finished:
             if tick in chunk.report.infos:
                 infos[chunk.lanes] = [dict(info) for info in chunk.report.infos[tick]]
@@ -261,7 +261,7 @@ class PackedImages(NamedTuple):
     data: bytes
 
 
-Array = npt.NDArray[Any] | PackedImages
+Packed = Array | PackedImages
 
 
 def pack_images(images: npt.NDArray[np.uint8]) -> PackedImages:
@@ -277,7 +277,7 @@ def unpack_images(packed: PackedImages) -> npt.NDArray[np.uint8]:
     return np.bitwise_xor.accumulate(changes, axis=0)
 
 
-def pack_chunk(arrays: Mapping[str, npt.NDArray[Any]], compress: bool) -> dict[str, Array]:
+def pack_chunk(arrays: Mapping[str, Array], compress: bool) -> dict[str, Packed]:
     """Returns the arrays of a chunk for sending; observations without the first slot where no tick has one.
 
     Args:
@@ -285,7 +285,7 @@ def pack_chunk(arrays: Mapping[str, npt.NDArray[Any]], compress: bool) -> dict[s
         compress: compress observations that are images of bytes; for a network, not for shared memory.
     """
     first = 0 if arrays["valid"][:, 0].any() else 1
-    packed: dict[str, Array] = {}
+    packed: dict[str, Packed] = {}
     for name, array in arrays.items():
         observation = name.startswith("obs/")
         sent = array[:, first:] if observation else array
@@ -294,7 +294,7 @@ def pack_chunk(arrays: Mapping[str, npt.NDArray[Any]], compress: bool) -> dict[s
     return packed
 
 
-def unpack_chunk(arrays: Mapping[str, Array]) -> dict[str, npt.NDArray[Any]]:
+def unpack_chunk(arrays: Mapping[str, Packed]) -> dict[str, Array]:
     """Returns what `Chunks.put` takes: the arrays that `pack_chunk` was called with, or with one slot instead of two."""
     return {name: unpack_images(x) if isinstance(x, PackedImages) else x for name, x in arrays.items()}
 
@@ -315,5 +315,5 @@ class OwnChunks(Chunks):
     def write(self, place: int, tick: int, lanes: slice, rows: Rows) -> None:
         super().write(place, tick, self._own, rows)
 
-    def take(self, place: int, lanes: slice | None = None) -> dict[str, npt.NDArray[Any]]:
+    def take(self, place: int, lanes: slice | None = None) -> dict[str, Array]:
         return super().take(place, self._own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -280,7 +280,7 @@ class WorkerCollector(Collector):
             "updates": self._updates_of.get((worker, report.chunk), 0),
         }
 
-    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows:
+    def load_state(self, tick: dict[str, Any], stream: dict[str, Any], trust: bool) -> Rows:
         layout = [len(self.lanes), self.workers.layout.ticks, self.ahead, self.reading_order]
         if list(stream["layout"]) != layout:
             names = "(processes, chunk, ahead, order)"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from typing_extensions import Self
 
@@ -14,11 +11,11 @@ from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.open import Stream, open_stream
 from sb_dqn.envs.streams.sb3 import is_sb3
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.spaces import Actions
-from sb_dqn.types import Blueprint
+from sb_dqn.spaces import Actions, Space
+from sb_dqn.types import ArraySpec, Blueprint, EnvLike
 
 
-def open_lanes(env: Any, lanes: int, action_mask: str | None) -> Stream:
+def open_lanes(env: EnvLike, lanes: int, action_mask: str | None) -> Stream:
     """Opens the lanes of one worker.
 
     Args:
@@ -57,19 +54,19 @@ class RemoteLanes:
         blueprint, observation_space, action_space, action_shape, has_masks, options, leaves, repeated_frames: as in `Stream`.
     """
 
-    env: Any
+    env: EnvLike
     num_envs: int
     blueprint: Blueprint
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
+    observation_space: Space
+    action_space: Space
     action_shape: Actions
     has_masks: bool
     options: StreamOptions
-    leaves: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    leaves: dict[str, ArraySpec]
     repeated_frames: int
 
     @classmethod
-    def stand_in_for(cls, stream: Stream, env: Any, num_envs: int, **own: Any) -> Self:
+    def stand_in_for(cls, stream: Stream, env: EnvLike, num_envs: int, **own: object) -> Self:
         """Returns the stand-in for `num_envs` lanes like those of `stream`."""
         return cls(
             env=env,
@@ -85,7 +82,7 @@ class RemoteLanes:
             **own,
         )
 
-    def one_environment(self) -> tuple[Any, bool]:
+    def one_environment(self) -> tuple[EnvLike, bool]:
         """Returns an environment of one lane, which is made for this call, and True."""
         factory = self.env[:1] if isinstance(self.env, (list, tuple)) else self.env
         return open_lanes(factory, 1, self.options.action_mask).one_environment()[0], True
@@ -104,7 +101,7 @@ class LaneGroups(RemoteLanes):
 
     streams: tuple[Stream, ...]
 
-    def one_environment(self) -> tuple[Any, bool]:
+    def one_environment(self) -> tuple[EnvLike, bool]:
         return self.streams[0].one_environment()
 
     def close(self) -> None:

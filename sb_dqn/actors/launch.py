@@ -24,11 +24,12 @@ from sb_dqn.actors.worker import CPU, Weights, WorkerConfig
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.types import EnvLike
 
 FACTORY = "an id such as 'CartPole-v1', an environment class, a function that makes an environment, or a list of such functions"
 
 
-def open_for(actors: Actors, env: Any, action_mask: str | None = None, frame_stack: int | None = None) -> Any:
+def open_for(actors: Actors, env: EnvLike, action_mask: str | None = None, frame_stack: int | None = None) -> Any:
     """Opens an environment; returns its stream, or what stands in for one where actors make the environments.
 
     Args:
@@ -47,7 +48,7 @@ def open_for(actors: Actors, env: Any, action_mask: str | None = None, frame_sta
     return open_stream(env, frame_stack=frame_stack, action_mask=action_mask)
 
 
-def make_collector(actors: Actors, stream: Any, config: ActingConfig, control: ActingControl) -> Collector:
+def make_collector(actors: Actors, stream: Stream, config: ActingConfig, control: ActingControl) -> Collector:
     """Returns the collector of a model; the processes of workers start with the first `learn`.
 
     Args:
@@ -78,7 +79,7 @@ def make_collector(actors: Actors, stream: Any, config: ActingConfig, control: A
     return InlineCollector(actor, control)
 
 
-def _open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> RemoteLanes:
+def _open_remote(env: EnvLike, actors: ProcessActors, action_mask: str | None) -> RemoteLanes:
     """Returns what a model needs to know of the environments of workers; makes those of one worker and closes them again."""
     _check_factory(env, actors, "processes", "each process makes its own")
     pickled("env", env)
@@ -89,7 +90,7 @@ def _open_remote(env: Any, actors: ProcessActors, action_mask: str | None) -> Re
         stream.close()
 
 
-def _open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) -> LaneGroups:
+def _open_groups(env: EnvLike, actors: OverlappedActors, action_mask: str | None) -> LaneGroups:
     """Makes the environments of all groups; returns what a model needs to know of them."""
     _check_factory(env, actors, "groups", "each group makes its own")
     streams: list[Stream] = []
@@ -104,7 +105,7 @@ def _open_groups(env: Any, actors: OverlappedActors, action_mask: str | None) ->
     return LaneGroups.stand_in_for(streams[0], env, actors.num_envs, streams=tuple(streams))
 
 
-def _check_factory(env: Any, actors: MadeLanes, parts: str, why: str) -> None:
+def _check_factory(env: EnvLike, actors: MadeLanes, parts: str, why: str) -> None:
     if isinstance(env, (list, tuple)) and len(env) != actors.num_envs:
         raise ConfigurationError(
             f"the list of factories must have {parts} * lanes = {actors.num_envs} entries, got {len(env)}. Change one of them."
@@ -116,12 +117,12 @@ def _check_factory(env: Any, actors: MadeLanes, parts: str, why: str) -> None:
         )
 
 
-def _for_lanes(env: Any, lanes: slice) -> Any:
+def _for_lanes(env: EnvLike, lanes: slice) -> Any:
     """Returns the factories of some lanes where there is one for each, else what makes all of them."""
     return env[lanes] if isinstance(env, (list, tuple)) else env
 
 
-def pickled(name: str, value: Any) -> bytes:
+def pickled(name: str, value: object) -> bytes:
     """Returns a value as bytes for another process; functions and classes of the user's script are part of it.
 
     Raises:

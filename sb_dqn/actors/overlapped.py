@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -12,13 +12,12 @@ from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sb_dqn.acting.actor import Actor
 from sb_dqn.acting.collector import KIND, ActingControl, Collector
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.errors import CheckpointError, EnvironmentFault
-from sb_dqn.types import Rows, Slot
+from sb_dqn.types import Array, Info, Rows, Slot, State
 
 GRACE = 5.0
 """Seconds that a step under way may take at the exit of the process."""
@@ -87,7 +86,7 @@ class OverlappedCollector(Collector):
         group, uniform = self._next_step
         group.start(uniform)
 
-    def state(self, settled: bool, trust: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+    def state(self, settled: bool, trust: bool) -> tuple[State | None, State | None, str]:
         if not settled or self._latest is None:
             return None, None, "the environment stopped in the middle of a step"
         try:
@@ -96,7 +95,7 @@ class OverlappedCollector(Collector):
             return None, None, str(why)
         return {}, {KIND: self.kind, "turn": self._turn, "groups": groups}, ""
 
-    def load_state(self, tick: Mapping[str, Any], stream: Mapping[str, Any], trust: bool) -> Rows | None:
+    def load_state(self, tick: State, stream: State, trust: bool) -> Rows | None:
         if len(stream["groups"]) != len(self.groups):
             raise CheckpointError(
                 f"actors must have groups={len(stream['groups'])} as in the full checkpoint, got {len(self.groups)}. Load it with "
@@ -166,7 +165,7 @@ class LaneGroup:
             self._step.exception()
         self._step = self.actor.rows = None
 
-    def state(self, trust: bool) -> dict[str, Any]:
+    def state(self, trust: bool) -> State:
         """Returns rows and environments between two steps.
 
         Raises:
@@ -178,7 +177,7 @@ class LaneGroup:
         infos = [] if rows is None else rows.make_infos()
         return {**state, "infos": [{key: info[key] for key in KEPT_INFOS if key in info} for info in infos]}
 
-    def load_state(self, state: Mapping[str, Any], trust: bool) -> None:
+    def load_state(self, state: State, trust: bool) -> None:
         """Restores a `state`."""
         rows, infos = self.actor.load_state(state, trust), list(state["infos"])
         rows.make_infos = lambda: [dict(info) for info in infos]
@@ -193,12 +192,12 @@ def among_all_lanes(rows: Rows, lanes: slice, num_lanes: int) -> Rows:
         num_lanes: B, of the model.
     """
 
-    def to_all_lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_all_lanes(values: Array) -> Array:
         out = np.zeros((num_lanes, *values.shape[1:]), values.dtype)
         out[lanes] = values
         return out
 
-    def infos() -> list[dict[str, Any]]:
+    def infos() -> list[Info]:
         all_lanes: list[dict[str, Any]] = [{} for _ in range(num_lanes)]
         all_lanes[lanes] = rows.make_infos() or all_lanes[lanes]
         return all_lanes

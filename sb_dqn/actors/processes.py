@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from multiprocessing import connection, util
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -130,7 +131,7 @@ class WorkerProcesses:
         self.chunks = Chunks(layout, self._shared.chunks)
         self.weights = self._shared.weight_copies()
         """`[copies, P]`."""
-        self._processes: dict[int, Any] = {}
+        self._processes: dict[int, BaseProcess] = {}
         self._pipes: dict[int, Any] = {}
         self._seen = [(0, 0.0)] * len(self.configs)  # progress of each worker, and when it was first seen
         # unlike weakref.finalize, this does nothing in a fork of this process
@@ -241,7 +242,7 @@ def without_main_module() -> Iterator[None]:
 
 
 def end_processes(
-    processes: dict[int, Any], pipes: dict[int, Any], ending: Any, workers: Collection[int] | None = None
+    processes: dict[int, BaseProcess], pipes: dict[int, Any], ending: Any, workers: Collection[int] | None = None
 ) -> None:
     """Ends processes, all or those of `workers`, and forgets them. They close their environments first, in `CLOSE_SECONDS`."""
     chosen = [worker for worker in list(processes) if workers is None or worker in workers]
@@ -336,7 +337,7 @@ def end_group() -> None:
             os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def end_with_parent(pipe: Any, ending: Any, number: int) -> None:
+def end_with_parent(pipe: object, ending: Any, number: int) -> None:
     """Starts a thread that ends this process as soon as the process that started it has ended, however it did."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -163,7 +163,7 @@ ALLOWED = (
 )
 
 
-def as_actors(value: Any) -> Actors:
+def as_actors(value: object) -> Actors:
     """Returns the settings for the keyword `actors`.
 
     Args:

@@ -17,7 +17,7 @@ from sb_dqn.actors.lanes import open_lanes
 from sb_dqn.envs.vector.env_state import NoEnvState
 from sb_dqn.nn.layers.norms import spectral_weights
 from sb_dqn.normalize import Normalizer
-from sb_dqn.types import Blueprint, Rows, any_true
+from sb_dqn.types import Blueprint, EnvLike, Info, Rows, State, any_true
 
 CPU = torch.device("cpu")
 KEPT_INFOS = (str, int, float, bool, np.generic)
@@ -62,7 +62,7 @@ class WorkerConfig:
         acting: what it shares with the model's other actors, with networks on the CPU.
     """
 
-    env: Any
+    env: EnvLike
     first_lane: int
     lanes: int
     blueprint: Blueprint
@@ -175,7 +175,7 @@ class Worker:
         own = {"explore": self._rng.bit_generator.state, "noise": self._noise.get_state()}
         return {**state, **own, **states}, ""
 
-    def load_state(self, state: dict[str, Any], trust: bool) -> None:
+    def load_state(self, state: State, trust: bool) -> None:
         """Restores a `state`."""
         self.actor.load_state(state, trust)
         self._rng.bit_generator.state = state["explore"]
@@ -188,6 +188,6 @@ class Worker:
         self.actor.stream.close()
 
 
-def _plain(info: dict[str, Any]) -> dict[str, Any]:
+def _plain(info: Info) -> Info:
     """Returns the entries of an info that are numbers or texts."""
     return {key: value for key, value in info.items() if isinstance(value, KEPT_INFOS)}

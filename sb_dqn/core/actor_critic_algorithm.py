@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +21,7 @@ from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.objectives.recurrent import RecurrentRolloutObjective
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
-from sb_dqn.types import Objective
+from sb_dqn.types import EnvLike, Kwargs, Objective, Settings
 
 
 class ActorCriticAlgorithm(OnPolicyAlgorithm):
@@ -48,14 +47,14 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: Any,
+        env: EnvLike,
         *,
-        policy_kwargs: Mapping[str, Any] | None,
+        policy_kwargs: Settings | None,
         training: TrainingConfig,
         rollout: CollectionConfig,
         objective: ActorCritic,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
-        optimizer_kwargs: Mapping[str, Any] | None = None,
+        optimizer_kwargs: Settings | None = None,
         sequence_length: int | None = None,
         has_critic: bool = True,
         redraws: Redraws | None = None,
@@ -67,7 +66,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         if "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))
             kwargs |= {"optimizer_class": optimizer_class, "optimizer_kwargs": {**(optimizer_kwargs or {}), **own}}
-        switches: dict[str, Any] = {} if redraws is None else {"use_sde": True}
+        switches: Kwargs = {} if redraws is None else {"use_sde": True}
         switches |= {} if value_bins is None else {"value_bins": value_bins}
         config = PolicyConfig(policy, kwargs, ACTOR_CRITIC_POLICIES, ActorCriticPolicy, **switches)
         loss: Objective = objective
@@ -94,7 +93,7 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
         )
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: Kwargs, saved: model_file.SavedModel) -> Kwargs:
         """Returns the arguments with two outputs for each bit of a MultiBinary if the file's network has them."""
         arguments = super().loaded_arguments(arguments, saved)
         space = saved.blueprint.action_space
@@ -104,10 +103,10 @@ class ActorCriticAlgorithm(OnPolicyAlgorithm):
             return {**arguments, "policy_kwargs": {"binary_logits": 2, **kwargs}}
         return arguments
 
-    def acting_settings(self) -> dict[str, Any]:
+    def acting_settings(self) -> Kwargs:
         return {**super().acting_settings(), "redraws": self._redraws}
 
-    def change(self, name: str, value: Any) -> Any:
+    def change(self, name: str, value: object) -> Any:
         if name != "ent_coef":
             return super().change(name, value)
         self._loss.ent_coef = check_float("ent_coef", value, 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
 from typing import Any
 
 from sb_dqn.core.keywords import shared_keywords
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
+from sb_dqn.types import Kwargs, Settings
 
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -112,7 +112,7 @@ def _entry(name: str, meaning: str) -> str:
     return textwrap.fill(f"{name}: {meaning}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
 
 
-def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:
+def check_keywords(cls: type[Any], keywords: Settings) -> None:
     """Checks that a class accepts keywords.
 
     Raises:
@@ -135,7 +135,7 @@ def check_keywords(cls: type[Any], keywords: Mapping[str, Any]) -> None:
         )
 
 
-def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(cls: type[Any], args: tuple[Any, ...], kwargs: Settings) -> Kwargs:
     """Returns the arguments of a call of `cls(*args, **kwargs)` by name, defaults included, without `env`.
 
     Raises:

@@ -21,8 +21,9 @@ from sb_dqn.acting.action_selection import ActingConfig
 from sb_dqn.acting.collector import ActingControl, Collector
 from sb_dqn.acting.predictor import Predictor
 from sb_dqn.actors.launch import make_collector
-from sb_dqn.callbacks.compose import as_callback
+from sb_dqn.callbacks.compose import MaybeCallback, as_callback
 from sb_dqn.callbacks.normalizers import find_normalizer
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
 from sb_dqn.core.arguments import bind_arguments, complete_docstring, complete_signature
@@ -56,8 +57,19 @@ from sb_dqn.remotes.files import MAX_SIZE
 from sb_dqn.remotes.pretrained import find_model
 from sb_dqn.rng import Generators
 from sb_dqn.sb3_names import MODEL_ATTRIBUTES, NO_COPY, RENAMED, SETTERS, assignment_error
-from sb_dqn.schedules import as_schedule
-from sb_dqn.types import ActionArray, Blueprint, Experience, FloatArray, Objective, Update
+from sb_dqn.schedules import ScheduleLike, as_schedule
+from sb_dqn.types import (
+    ActionArray,
+    Blueprint,
+    EnvLike,
+    Experience,
+    FloatArray,
+    Kwargs,
+    Objective,
+    Settings,
+    State,
+    Update,
+)
 
 PARTS = ("policy", "exploration")
 """Attributes that have the name of a constructor argument; the constructor sets them once."""
@@ -93,16 +105,16 @@ class BaseAlgorithm(ABC):
     """Keywords of a parent class that this class sets itself, with the fix as a sentence without its full stop."""
     defaults: ClassVar[Any] = {}
     """Keywords of the parent classes with another default, those of the parents included."""
-    arguments: dict[str, Any]
+    arguments: Kwargs
     """Constructor arguments by name, as passed, with defaults; also attributes of the model."""
     policy: Any
     exploration: Exploration | None
     gamma: float
-    learning_rate: Any
+    learning_rate: ScheduleLike
     tensorboard_log: str | None
     verbose: int
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.defaults = {
             name: value for each in reversed(cls.__mro__) for name, value in vars(each).get("defaults", {}).items()
@@ -110,7 +122,7 @@ class BaseAlgorithm(ABC):
         cls.__signature__ = complete_signature(cls)  # type: ignore[attr-defined]  # read by inspect.signature
         cls.__doc__ = complete_docstring(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Stores the constructor arguments, which `save` writes to the model file."""
         check_torch_defaults()
         model = super().__new__(cls)
@@ -119,7 +131,7 @@ class BaseAlgorithm(ABC):
 
     def __init__(
         self,
-        env: Any,
+        env: EnvLike,
         *,
         policy: PolicyConfig[Any],
         training: TrainingConfig,
@@ -187,8 +199,8 @@ class BaseAlgorithm(ABC):
         preset: str | None = None,
         policy: Any = None,
         n_envs: int | None = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        **changes: Any,
+        env_kwargs: Settings | None = None,
+        **changes: object,
     ) -> Self:
         """Makes a model with the tuned settings of its class for an environment.
 
@@ -228,7 +240,7 @@ class BaseAlgorithm(ABC):
         env_id: str | None = None,
         *,
         filename: str | None = None,
-        env: Any = None,
+        env: EnvLike = None,
         device: str | torch.device = "auto",
         revision: str | None = None,
         token: str | None = None,
@@ -260,7 +272,7 @@ class BaseAlgorithm(ABC):
     def learn(
         self,
         total_timesteps: int,
-        callback: Any = None,
+        callback: MaybeCallback = None,
         log_interval: int | None = None,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
@@ -349,7 +361,7 @@ class BaseAlgorithm(ABC):
         """Makes the parts that depend on the environment: collector and buffer."""
 
     @abstractmethod
-    def save_replay_buffer(self, path: Any) -> Any: ...
+    def save_replay_buffer(self, path: Target) -> Any: ...
 
     @abstractmethod
     def _log_count(self) -> int:
@@ -369,7 +381,7 @@ class BaseAlgorithm(ABC):
         """Mode of the networks while acting."""
         return acting_mode(self.policy, self.device, self.mode, self.policy.recurrent)
 
-    def acting_settings(self) -> dict[str, Any]:
+    def acting_settings(self) -> Kwargs:
         """Returns further fields of `ActingConfig`."""
         return {}
 
@@ -488,8 +500,8 @@ class BaseAlgorithm(ABC):
         state: Any = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = False,
-        action_masks: Any = None,
-        reward: Any = None,
+        action_masks: object = None,
+        reward: object = None,
     ) -> tuple[ActionArray, Any]:
         """Returns the action for one observation, or for a batch of them.
 
@@ -518,8 +530,8 @@ class BaseAlgorithm(ABC):
         observation: Any,
         state: Any = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
-        action_masks: Any = None,
-        reward: Any = None,
+        action_masks: object = None,
+        reward: object = None,
     ) -> FloatArray:
         """Returns the action values by which `predict(deterministic=True)` selects.
 
@@ -543,8 +555,8 @@ class BaseAlgorithm(ABC):
         observation: Any,
         state: Any = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
-        action_masks: Any = None,
-        reward: Any = None,
+        action_masks: object = None,
+        reward: object = None,
     ) -> action_values.ReturnDistribution:
         """Returns the distribution of the return that the model has learned, for each action.
 
@@ -579,7 +591,7 @@ class BaseAlgorithm(ABC):
         """
         return export_onnx(self, path).path
 
-    def diagnose(self, env: Any = None, episodes: int = 5, since: Diagnosis | None = None) -> Diagnosis:
+    def diagnose(self, env: EnvLike = None, episodes: int = 5, since: Diagnosis | None = None) -> Diagnosis:
         """Measures what tells why a model does not learn: dead units, values above all returns, a target that is never copied ...
 
         `print(model.diagnose())` shows a table and the findings, each with the setting that usually helps. The measures are of the
@@ -595,7 +607,7 @@ class BaseAlgorithm(ABC):
 
         return diagnose(self, self._experience, env, episodes, since)
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: EnvLike, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces; its first rows begin new episodes.
 
         Raises:
@@ -664,11 +676,11 @@ class BaseAlgorithm(ABC):
     def load(
         cls,
         path: str | Path | IO[bytes],
-        env: Any = None,
+        env: EnvLike = None,
         device: str | torch.device = "auto",
-        custom_objects: Mapping[str, Any] | None = None,
+        custom_objects: Settings | None = None,
         trust: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Self:
         """Returns a model from a zip file that `save` wrote. No code in the file is run.
 
@@ -690,7 +702,7 @@ class BaseAlgorithm(ABC):
         return model
 
     @classmethod
-    def loaded_arguments(cls, arguments: dict[str, Any], saved: model_file.SavedModel) -> dict[str, Any]:
+    def loaded_arguments(cls, arguments: Kwargs, saved: model_file.SavedModel) -> Kwargs:
         """Returns the constructor arguments that rebuild a saved model; a class whose defaults have changed overrides it.
 
         Args:
@@ -699,7 +711,7 @@ class BaseAlgorithm(ABC):
         """
         return arguments
 
-    def resume(self, callback: Any = None, progress_bar: bool = False) -> Self:
+    def resume(self, callback: MaybeCallback = None, progress_bar: bool = False) -> Self:
         """Finishes the `learn` that a full checkpoint interrupted, with its horizon and log interval.
 
         On the same machine and versions the result equals that of the uninterrupted run bit for bit, if the file holds the
@@ -725,11 +737,11 @@ class BaseAlgorithm(ABC):
             interval, name = int(state.session["log_interval"]), str(state.session["name"])
         return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
 
-    def get_parameters(self) -> dict[str, dict[str, Any]]:
+    def get_parameters(self) -> dict[str, State]:
         """Returns a copy of the state of the policy (online and target networks) and of the optimizers, by name."""
         return checkpointing.get_parameters(self)
 
-    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: str = "auto") -> None:
+    def set_parameters(self, load_path_or_dict: object, exact_match: bool = True, device: str = "auto") -> None:
         """Sets parameters from a dict such as `get_parameters` returns, or from a zip file.
 
         Raises:
@@ -776,7 +788,7 @@ class BaseAlgorithm(ABC):
                 return part.fget(self)
             raise no_attribute(self, name, MODEL_ATTRIBUTES, arguments)
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             """Sets an attribute or a changeable argument, except those that cannot have an effect any more.
 
             Raises:
@@ -794,7 +806,7 @@ class BaseAlgorithm(ABC):
                 raise ConfigurationError(assignment_error(type(self).__name__, name, value, arguments))
             super().__setattr__(name, value)
 
-    def change(self, name: str, value: Any) -> Any:
+    def change(self, name: str, value: object) -> Any:
         """Applies a new value of an argument in `changeable`, and returns it as the files of the model have it.
 
         Raises:
@@ -807,7 +819,7 @@ class BaseAlgorithm(ABC):
             self.logs.verbose = value if self.rank == 0 else 0
         return value
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         raise ConfigurationError(NO_COPY.format("copy.deepcopy", type(self).__name__))
 
     def __copy__(self) -> Self:
@@ -816,10 +828,10 @@ class BaseAlgorithm(ABC):
         copied.__dict__.update(self.__dict__)
         return copied
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         raise ConfigurationError(NO_COPY.format("pickle", type(self).__name__))
 
-    def get_env(self) -> Any:
+    def get_env(self) -> EnvLike:
         """Returns the environment as it was passed or made; None if there is none."""
         return None if self.stream is None else self.stream.env
 

@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
 from sb_dqn.checkpoint import AllocationGuard, CustomObjects, read_archive
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core import model_file
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
@@ -25,7 +25,7 @@ from sb_dqn.sb3_files import SB3Zip, algorithm_of, is_sb3_zip, read_sb3_zip
 from sb_dqn.sb3_files.optimizers import load_moments
 from sb_dqn.sb3_files.parameters import native_parameters
 from sb_dqn.sb3_files.settings import arguments_of, blueprint_of, counts_of, exploration_of
-from sb_dqn.types import Rows
+from sb_dqn.types import EnvLike, Kwargs, Rows, Settings, State
 
 Model = Any
 """A `BaseAlgorithm`, which imports this module."""
@@ -37,9 +37,7 @@ FRACTION_OPTIMIZER = "policy.apart.optimizer"
 """Name of FQF's optimizer of the fractions."""
 
 
-def save_model(
-    model: Model, path: str | Path | IO[bytes], full: bool, trust: bool, incremental: bool, background: bool
-) -> Any:
+def save_model(model: Model, path: Target, full: bool, trust: bool, incremental: bool, background: bool) -> Any:
     """Writes a model to a zip file; see `BaseAlgorithm.save`."""
     if (incremental and not full) or (background and not incremental):
         raise ConfigurationError(
@@ -89,12 +87,12 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
 
 def load_model(
     cls: type[Any],
-    path: str | Path | IO[bytes],
-    env: Any,
+    path: Target,
+    env: EnvLike,
     device: str | torch.device,
-    custom_objects: Mapping[str, Any] | None,
+    custom_objects: Settings | None,
     trust: bool,
-    changes: Mapping[str, Any],
+    changes: Settings,
 ) -> Any:
     """Returns a model from a zip file; see `BaseAlgorithm.load`."""
     if is_sb3_zip(path):
@@ -196,7 +194,7 @@ def _startable(actors: Any) -> Any:
     return replace(actors, address=None)
 
 
-def _passed_on(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _passed_on(cls: type[Any], arguments: Settings) -> Kwargs:
     """Returns the arguments of a file that the constructor must get: those that differ from its defaults.
 
     So a class may set an argument of its parent itself, and a default that has changed since does not change old models.
@@ -209,7 +207,7 @@ def _passed_on(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     """Returns True if two arguments are the same; arrays and objects of unlike types differ."""
     return type(one) is type(other) and bool(np.all(one == other))
 
@@ -253,7 +251,7 @@ def restore_tick(model: Model, state: ResumeState) -> Rows | None:
     return rows
 
 
-def get_parameters(model: Model) -> dict[str, dict[str, Any]]:
+def get_parameters(model: Model) -> dict[str, State]:
     """Returns a copy of all parameters by name; see `BaseAlgorithm.get_parameters`."""
     learner = model.learner
     parameters = {"policy": model.policy.state_dict(), OPTIMIZER: learner.optimizer.state_dict()}
@@ -297,13 +295,13 @@ def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: 
         learner.refresh()
 
 
-def process_state() -> dict[str, Any]:
+def process_state() -> State:
     """Returns the state of torch's global generators, of the CPU and of each CUDA device."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 
-def set_process_state(state: Mapping[str, Any]) -> None:
+def set_process_state(state: State) -> None:
     """Restores torch's global generators; ignores CUDA devices that are not present."""
     torch.set_rng_state(state["cpu"])
     for device, saved in enumerate(state["cuda"][: torch.cuda.device_count()]):

@@ -28,9 +28,9 @@ from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import Generators, torch_seeded
-from sb_dqn.schedules import Linear, Schedule, as_schedule
+from sb_dqn.schedules import Linear, Schedule, ScheduleLike, as_schedule
 from sb_dqn.spaces import image_channels_last
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
 
 P = TypeVar("P", bound=Policy)
 CPU = torch.device("cpu")
@@ -59,22 +59,22 @@ class TrainingConfig:
         ConfigurationError: a value is out of its range.
     """
 
-    learning_rate: Any
+    learning_rate: ScheduleLike
     max_grad_norm: float | None
     action_mask: str | None
-    normalize_observations: Any
-    normalize_rewards: Any
+    normalize_observations: bool | Settings
+    normalize_rewards: bool | Settings
     stats_window_size: int
     tensorboard_log: str | None
     verbose: int
     seed: int | None
-    device: Any
+    device: str | torch.device
     torch_compile: bool
     precision: str = "fp32"
-    actors: Any = None
+    actors: Actors = None
 
     @classmethod
-    def from_keywords(cls, shared: Mapping[str, Any], **own: Any) -> Self:
+    def from_keywords(cls, shared: Settings, **own: Any) -> Self:
         """Returns the settings among shared keywords, and those that an algorithm has a default of its own for."""
         names = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in shared.items() if name in names}, **own)
@@ -120,7 +120,7 @@ class TrainingConfig:
         return NormalizationConfig(self.normalize_observations, self.normalize_rewards, gamma)
 
 
-def _check_norm(max_grad_norm: Any) -> float | None:
+def _check_norm(max_grad_norm: object) -> float | None:
     if max_grad_norm is None:
         return None
     try:
@@ -131,7 +131,7 @@ def _check_norm(max_grad_norm: Any) -> float | None:
         ) from None
 
 
-def _is_auto(device: Any) -> bool:
+def _is_auto(device: object) -> bool:
     return isinstance(device, str) and device == "auto"
 
 
@@ -162,13 +162,13 @@ def resolve_device(device: Any, name: str = "device") -> torch.device:
     return found
 
 
-def buffer_device_of(buffer_device: Any) -> torch.device | None:
+def buffer_device_of(buffer_device: object) -> torch.device | None:
     """Returns the torch device of the argument `buffer_device`; None for None and "auto", the device of the networks."""
     return None if buffer_device is None or _is_auto(buffer_device) else resolve_device(buffer_device, "buffer_device")
 
 
 def open_environment(
-    env: Any, action_mask: str | None = None, actors: Actors = None
+    env: EnvLike, action_mask: str | None = None, actors: Actors = None
 ) -> tuple[Blueprint, Stream | None]:
     """Returns the spaces of an environment, and the environment as a stream of rows; a `Blueprint` has no stream.
 
@@ -190,7 +190,7 @@ def open_environment(
     return stream.blueprint, stream
 
 
-def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+def open_training_env(env_id: str, n_envs: int, env_kwargs: Settings, settings: Settings) -> Any:
     """Opens the environment to train on; with actors that make it, a stand-in of their lanes.
 
     Args:
@@ -205,7 +205,7 @@ def open_training_env(env_id: str, n_envs: int, env_kwargs: Mapping[str, Any], s
     return open_for(actors, partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), action_mask)
 
 
-def environment_for(blueprint: Blueprint, env: Any, action_mask: str | None = None, actors: Actors = None) -> Any:
+def environment_for(blueprint: Blueprint, env: EnvLike, action_mask: str | None = None, actors: Actors = None) -> Any:
     """Returns the stream of an environment for a model that was made for `blueprint`; the blueprint if `env` is None.
 
     Raises:
@@ -239,7 +239,7 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
     )
 
 
-def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, Any]:
+def adam_eps(policy_kwargs: Settings | None, eps: float) -> Kwargs:
     """Returns `policy_kwargs` with an epsilon for Adam, unless they configure the optimizer."""
     kwargs = dict(policy_kwargs or {})
     if not kwargs.keys() & {"optimizer_class", "optimizer_kwargs"}:
@@ -247,7 +247,7 @@ def adam_eps(policy_kwargs: Mapping[str, Any] | None, eps: float) -> dict[str, A
     return kwargs
 
 
-def own_features(policy: Any, policy_kwargs: Mapping[str, Any] | None, **by_kind: Mapping[str, Any]) -> dict[str, Any]:
+def own_features(policy: str | type[QPolicy], policy_kwargs: Settings | None, **by_kind: Settings) -> Kwargs:
     """Returns `policy_kwargs` with an algorithm's own features extractor, unless they configure one.
 
     Args:
@@ -285,10 +285,10 @@ class PolicyConfig(Generic[P]):
     def __init__(
         self,
         policy: str | type[P],
-        policy_kwargs: Mapping[str, Any] | None,
+        policy_kwargs: Settings | None,
         aliases: Mapping[str, type[P]],
         family: type[P],
-        **config: Any,
+        **config: object,
     ) -> None:
         self.policy = policy_class(policy, aliases, family)
         arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
@@ -343,7 +343,7 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
     def __init__(
         self,
         policy: str | type[QPolicy],
-        policy_kwargs: Mapping[str, Any] | None,
+        policy_kwargs: Settings | None,
         network: QNetworkConfig,
         has_target: bool = True,
     ) -> None:
@@ -361,7 +361,7 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
             del policy.q_net_target
         return policy
 
-    def sequences(self, sequences: Any) -> Sequences | None:
+    def sequences(self, sequences: object) -> Sequences | None:
         """Returns the sequences that a recurrent policy learns from; None for a feed-forward policy.
 
         Raises:

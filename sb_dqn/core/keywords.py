@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 from typing_extensions import TypedDict
@@ -11,6 +10,7 @@ from sb_dqn.acting.lane_state import Redraws
 from sb_dqn.checks import check_bool, check_int, check_switch
 from sb_dqn.nn.heads.binned import Bins
 from sb_dqn.normalize.rewards import bounded_returns
+from sb_dqn.types import Settings
 
 
 class TrainingKeywords(TypedDict, total=False):
@@ -22,13 +22,13 @@ class TrainingKeywords(TypedDict, total=False):
         'source of the legal actions: "info" (`info["action_mask"]`) or a key of a Dict observation.',
     ]
     normalize_observations: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         "normalize Box observations of floats by their running mean and standard deviation: True, or a dict of `clip`, "
         "`epsilon`, `keys`.",
     ]
     normalize_rewards: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         "divide rewards by the running standard deviation of the return: True, or a dict of `clip`, `epsilon`.",
     ]
@@ -47,7 +47,7 @@ class TrainingKeywords(TypedDict, total=False):
 
 
 VALUE_LOSS = Annotated[
-    bool | str | Mapping[str, Any],
+    bool | str | Settings,
     False,
     'values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`, `v_max`, '
     "`transform`, see DQN; False: regression.",
@@ -89,7 +89,7 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
     """Keywords of every algorithm that learns from a replay buffer."""
 
     prioritized_replay: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         "sampling in proportion to the TD error (arXiv 1511.05952): True, or a dict of `alpha`, `beta`, `eps`, `initial`, "
         "`uniform_mix`.",
@@ -104,25 +104,25 @@ class OffPolicyKeywords(TrainingKeywords, total=False):
         '`ProcessActors(n, lanes=k)`, n processes of k lanes each, or its short form "process:8x2".',
     ]
     hindsight: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         'hindsight experience replay for tasks whose observations have the keys "achieved_goal" and "desired_goal" (arXiv '
         "1707.01495): True, or a dict of `n_sampled_goal`, `goal_selection_strategy`.",
     ]
     resets: Annotated[
-        bool | int | Mapping[str, Any],
+        bool | int | Settings,
         False,
         "number of updates after which the networks are drawn again, while the replay stays (arXiv 2205.07802), or a dict of "
         "`every`, `keep`, `until`, see `Resets`.",
     ]
     redo: Annotated[
-        bool | int | Mapping[str, Any],
+        bool | int | Settings,
         False,
         "recycling of dormant units (ReDo, arXiv 2302.12902): True, a number of updates, or a dict of `every`, `threshold`, "
         "`reset_counts`, see `Redo`.",
     ]
     augmentation: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         "random shifts and intensities of the images of each batch (arXiv 2004.13649): True, or a dict of `shift`, `intensity`.",
     ]
@@ -138,13 +138,13 @@ class SACKeywords(OffPolicyKeywords, total=False):
         bool, False, "with `use_sde`: the policy selects the actions before `learning_starts`, too."
     ]
     action_noise: Annotated[
-        bool | Mapping[str, Any],
+        bool | Settings,
         False,
         "noise that is added to the actions of a Box: True, or a dict of `sigma`, `mean`, `theta`, `dt`.",
     ]
 
 
-T = TypeVar("T", bound=Mapping[str, Any])
+T = TypeVar("T", bound=Settings)
 
 
 def shared_keywords(kind: type[Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def with_defaults(kind: type[T], passed: T) -> T:
     return cast(T, {name: hint.__metadata__[0] for name, hint in shared_keywords(kind).items()} | dict(passed))
 
 
-def value_bins(value_loss: Any, keywords: TrainingKeywords) -> Bins | None:
+def value_bins(value_loss: object, keywords: TrainingKeywords) -> Bins | None:
     """Returns the settings of values by classification; None without it. An automatic range is one for bounded returns.
 
     Args:
@@ -174,7 +174,7 @@ def value_bins(value_loss: Any, keywords: TrainingKeywords) -> Bins | None:
     return bins
 
 
-def sde_redraws(keywords: Mapping[str, Any], period: int) -> Redraws | None:
+def sde_redraws(keywords: Settings, period: int) -> Redraws | None:
     """Returns when the noise of state-dependent exploration changes; None without it.
 
     Args:

@@ -36,6 +36,7 @@ from sb_dqn.checkpoint import (
     write_archive,
     write_checkpoint,
 )
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError, printable, with_article
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.augmentation import Augmentation
@@ -53,7 +54,7 @@ from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
 from sb_dqn.schedules import SCHEDULES
 from sb_dqn.spaces import flatten_space, image_channels_last, is_bytes, is_image, leaf_shape
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, Kwargs, ModelLike, Settings
 
 SWITCHES: tuple[type, ...] = (
     ActionNoise,
@@ -127,7 +128,7 @@ class SavedModel:
     """Contents of a model file."""
 
     class_name: str
-    arguments: dict[str, Any]
+    arguments: Kwargs
     blueprint: Blueprint
     policy: dict[str, Tensor]
     parts: dict[str, Any]
@@ -135,7 +136,7 @@ class SavedModel:
     """Only in full checkpoints."""
 
 
-def write_model(path: Any, model: Any, continuation: ResumeState | None, background: bool) -> Any:
+def write_model(path: Target, model: ModelLike, continuation: ResumeState | None, background: bool) -> Any:
     """Writes class name, constructor arguments, spaces, parameters and the state of each part of a model; for a full checkpoint
     also `continuation`."""
     path = file_to_write(path)
@@ -160,7 +161,7 @@ def write_model(path: Any, model: Any, continuation: ResumeState | None, backgro
     return write_archive(path, manifest, members)
 
 
-def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: bool = False) -> SavedModel:
+def read_model(path: Target, custom_objects: Settings, trust: bool, full: bool = False) -> SavedModel:
     """Reads a file that `save_model` wrote; the resumable part of a full checkpoint only if `full`.
 
     Raises:
@@ -192,7 +193,7 @@ def read_model(path: Any, custom_objects: Mapping[str, Any], trust: bool, full: 
         )
 
 
-def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> ResumeState:
+def _continuation(path: Target, manifest: Mapping[str, Any], members: Mapping[str, dict[str, Tensor]]) -> ResumeState:
     whole, experience = unpack(manifest["full"], members["full"]), members["experience"]
     rows, written = (
         read_rows(path, manifest, experience["ring/cursor"]) if "segments" in manifest else ({}, WrittenBlocks())
@@ -201,7 +202,7 @@ def _continuation(path: Any, manifest: Mapping[str, Any], members: Mapping[str, 
     return ResumeState(**kept, experience=experience | rows, written=written)
 
 
-def build_model(cls: type[Any], env: Any, arguments: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> Any:
+def build_model(cls: type[Any], env: object, arguments: Settings, parameters: Mapping[str, Tensor]) -> Any:
     """Returns a model of class `cls` from the arguments and parameters of a file.
 
     Raises:
@@ -226,7 +227,7 @@ def restore_parts(parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
             part.load_state_dict(states[name])
 
 
-def own_learner_file(path: Any, learners: LearnerGroup) -> Any:
+def own_learner_file(path: Target, learners: LearnerGroup) -> Target:
     """Returns the path of a learner's part of a full checkpoint, and makes its folder.
 
     Raises:
@@ -244,7 +245,7 @@ def own_learner_file(path: Any, learners: LearnerGroup) -> Any:
     return own
 
 
-def find_learner_file(path: Any, learners: LearnerGroup) -> Any:
+def find_learner_file(path: Target, learners: LearnerGroup) -> Target:
     """Returns the path of a learner's part of a full checkpoint; `path` itself if it has none."""
     found = find_checkpoint(path)
     if learners.rank and isinstance(found, (str, Path)):
@@ -298,14 +299,14 @@ def write_policy(policy: Policy, state: Mapping[str, Tensor], exact_match: bool 
         ) from error
 
 
-def save_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
+def save_replay(path: Target, blueprint: Blueprint, replay: ReplayBuffer) -> Any:
     """Writes the rows of a replay buffer to a zip file."""
     path = file_to_write(path)
     manifest = {"kind": "replay", "spaces": _encode_blueprint(blueprint)}
     return write_archive(path, manifest, {"replay": replay.state_dict()})
 
 
-def load_replay(path: Any, blueprint: Blueprint, replay: ReplayBuffer) -> None:
+def load_replay(path: Target, blueprint: Blueprint, replay: ReplayBuffer) -> None:
     """Loads the rows that `save_replay` wrote.
 
     Raises:
@@ -347,9 +348,7 @@ def _decode_blueprint(data: Mapping[str, Any], allowance: Allowance) -> Blueprin
     return blueprint
 
 
-def with_saved_channels(
-    arguments: Mapping[str, Any], blueprint: Blueprint, saved: Mapping[str, str] | None
-) -> dict[str, Any]:
+def with_saved_channels(arguments: Settings, blueprint: Blueprint, saved: Mapping[str, str] | None) -> dict[str, Any]:
     """Returns the arguments of a model file with `policy_kwargs["channels"]` where the shape alone gives another axis.
 
     Args:

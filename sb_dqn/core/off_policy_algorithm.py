@@ -13,6 +13,7 @@ from sb_dqn.accelerate import Mode
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.hindsight import GoalRewards
 from sb_dqn.checkpoint import SegmentedRows
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.checks import check_switch, set_fields
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
@@ -27,7 +28,7 @@ from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation
 from sb_dqn.learning.redo import Recycler, Redo
 from sb_dqn.learning.resets import check_resets, reset_networks
 from sb_dqn.rng import later_seed
-from sb_dqn.types import Batch, Blueprint, BoolArray, FloatArray, Objective, Update
+from sb_dqn.types import Batch, Blueprint, BoolArray, EnvLike, FloatArray, Objective, Update
 
 
 class OffPolicyAlgorithm(BaseAlgorithm):
@@ -50,7 +51,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def __init__(
         self,
-        env: Any,
+        env: EnvLike,
         *,
         policy: PolicyConfig[Any],
         training: TrainingConfig,
@@ -274,11 +275,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     replay_buffer = replay
 
-    def save_replay_buffer(self, path: Any) -> Any:
+    def save_replay_buffer(self, path: Target) -> Any:
         """Writes the stored rows to a zip file, atomically; of several learners, each writes its own."""
         return model_file.save_replay(model_file.own_learner_file(path, self.learners), self.blueprint, self.replay)
 
-    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+    def load_replay_buffer(self, path: Target, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote; the newest if not all fit.
 
         Args:

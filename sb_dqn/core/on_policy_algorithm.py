@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 from sb_dqn.acting.actor import Actor
 from sb_dqn.acting.collector import InlineCollector
 from sb_dqn.buffers.on_policy_buffer import OnPolicyBuffer
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.rollout_config import CollectionConfig
@@ -16,7 +17,7 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.schedules import Schedule
-from sb_dqn.types import Blueprint, Objective
+from sb_dqn.types import Blueprint, EnvLike, Objective
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -44,7 +45,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def __init__(
         self,
-        env: Any,
+        env: EnvLike,
         *,
         policy: PolicyConfig[Any],
         training: TrainingConfig,
@@ -82,7 +83,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None
         self._make_collector(stream, observe, stores_value=self.has_critic)
 
-    def change(self, name: str, value: Any) -> Any:
+    def change(self, name: str, value: object) -> Any:
         if name != "gamma":
             return super().change(name, value)
         self.rollout_config = replace(self.rollout_config, gamma=value)
@@ -136,7 +137,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def note_segments(self, state: Any) -> None:
         """Does nothing: a rollout has no segments."""
 
-    def save_replay_buffer(self, path: Any) -> Any:
+    def save_replay_buffer(self, path: Target) -> Any:
         """Raises an error, since there is no replay.
 
         Raises:

@@ -192,7 +192,9 @@ class ReplayConfig:
         )
 
 
-def update_schedule(train_freq: Any, gradient_steps: Any, learning_starts: Any, spread: bool = False) -> UpdateSchedule:
+def update_schedule(
+    train_freq: object, gradient_steps: object, learning_starts: object, spread: bool = False
+) -> UpdateSchedule:
     """Returns the update schedule for SB3's three arguments; for `spread` see `UpdateSchedule`.
 
     Raises:

@@ -27,7 +27,7 @@ from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger, configure
-from sb_dqn.types import Experience, Rows, Update
+from sb_dqn.types import Experience, Info, ModelLike, Rows, State, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
 CHECK_EVERY = 1_000
@@ -49,10 +49,10 @@ class Counters:
     iterations: int = 0
     """Rollouts since the running `learn` began."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return asdict(self)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         for name in asdict(self):
             setattr(self, name, int(state.get(name, 0)))  # a file may come from before there was a count
 
@@ -135,7 +135,7 @@ class TickLocals(Mapping[str, Any]):
         callback: `locals["callback"]`.
     """
 
-    def __init__(self, model: Any, callback: BaseCallback) -> None:
+    def __init__(self, model: ModelLike, callback: BaseCallback) -> None:
         self.model = model
         self.known: dict[str, Any] = {
             "self": model,
@@ -172,7 +172,7 @@ class TickLocals(Mapping[str, Any]):
             return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped
         return np.sum([np.where(slot.valid, slot.reward, 0) for slot in rows.slots], axis=0, dtype=np.float32)
 
-    def _infos(self, rows: Rows) -> list[dict[str, Any]]:
+    def _infos(self, rows: Rows) -> list[Info]:
         infos = rows.make_infos()
         for episode in self.model.statistics.finished:
             summary = {"r": episode.return_, "l": episode.length, "t": episode.time}
@@ -199,11 +199,11 @@ class TrainingRun:
 
     def __init__(
         self,
-        model: Any,
+        model: ModelLike,
         callback: BaseCallback | None,
         log_interval: int,
         progress_bar: bool,
-        resume_from: Mapping[str, Any] | None = None,
+        resume_from: State | None = None,
     ) -> None:
         self.model = model
         self.counters: Counters = model.counters
@@ -263,7 +263,7 @@ class TrainingRun:
         finally:
             self.logs.close()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns the state of log and callbacks."""
         return {
             "log_interval": self.log_interval,
@@ -276,7 +276,7 @@ class TrainingRun:
             "callback": None if self.user_callback is None else self.user_callback.state_dict(),
         }
 
-    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict(self, state: State) -> None:
         self.logged = self.count() - int(state["since_line"])
         self.started, self.first_step = time.monotonic() - float(state["elapsed"]), int(state["first_step"])
         recent = [] if state["recent"] is None else state["recent"].to(self.finite.device)

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import pstdev
-from typing import Any
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG
 from sb_dqn.files import yaml_line
 from sb_dqn.remotes.files import CONFIG, CURVE, FILM, WEIGHTS
 from sb_dqn.runs.folder import Result, versions
+from sb_dqn.types import Kwargs, Settings
 
 HOME = "https://github.com/sb-dqn/sb_dqn"
 
@@ -28,17 +28,17 @@ class CardContent:
     env_id: str | None
     result: Result
     """Env steps and time of training (0 if unknown), and returns of greedy episodes."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     """Plain data."""
     files: Collection[str] = ()
     """Names of the other files of the repository."""
 
 
-def metadata(content: CardContent) -> dict[str, Any]:
+def metadata(content: CardContent) -> Kwargs:
     """Returns the metadata of the card; `mean_reward` has the form of huggingface_sb3, so leaderboards read it."""
     env = [content.env_id] if content.env_id else []
     tags = [*env, content.algorithm, "deep-reinforcement-learning", "reinforcement-learning", "sb_dqn"]
-    found: dict[str, Any] = {"library_name": "sb_dqn", "pipeline_tag": "reinforcement-learning", "tags": tags}
+    found: Kwargs = {"library_name": "sb_dqn", "pipeline_tag": "reinforcement-learning", "tags": tags}
     if not content.result.returns or content.env_id is None:
         return found
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
@@ -87,7 +87,7 @@ def _results(content: CardContent) -> str:
     return "\n".join(["| | |", "|---|---|", *rows])
 
 
-def _on_one_line(value: Any) -> str:
+def _on_one_line(value: object) -> str:
     """Returns plain data as YAML, and an encoded object of a model file as a call."""
     if isinstance(value, Mapping) and value.get(TAG) == "object":
         fields = ", ".join(f"{name}={_on_one_line(each)}" for name, each in value["fields"].items())

@@ -14,6 +14,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.remotes.files import CARD, CONFIG, FILES, FILM, MODEL, RESULT, check_plain, inside
 from sb_dqn.runs.folder import read_config, read_result
 from sb_dqn.sb3_files import algorithm_of, is_sb3_zip, read_sb3_zip
+from sb_dqn.types import Kwargs, Settings
 
 FOREIGN_FILES = (CARD, FILM)
 """Files that are pulled with a model file of another name."""
@@ -38,7 +39,7 @@ def check_links(folder: Path, besides: str = "") -> None:
             inside(folder, path.name)
 
 
-def cluster_of(arguments: Mapping[str, Any]) -> str | None:
+def cluster_of(arguments: Settings) -> str | None:
     """Returns the address of a Ray cluster to which a training with these settings would connect, or None."""
     actors = arguments.get("actors")
     if isinstance(actors, Mapping):
@@ -49,7 +50,7 @@ def cluster_of(arguments: Mapping[str, Any]) -> str | None:
     return None if address in (None, "", "auto") else str(address)
 
 
-def check_cluster(arguments: Mapping[str, Any], label: str) -> None:
+def check_cluster(arguments: Settings, label: str) -> None:
     """Checks that a training with these settings connects to no Ray cluster of others, which could run code here.
 
     Raises:
@@ -99,7 +100,7 @@ def check_received_model(path: Path) -> tuple[str, dict[str, Any]]:
     return str(manifest["class"]), manifest["arguments"]
 
 
-def check_received_settings(folder: Path, repo: str) -> dict[str, Any]:
+def check_received_settings(folder: Path, repo: str) -> Kwargs:
     """Reads `config.yaml` and `result.yaml` as plain data; returns the former, empty without a file.
 
     Raises:
@@ -143,7 +144,7 @@ def check_received_evaluations(path: Path, repo: str) -> None:
         )
 
 
-def _check_config(config: Mapping[str, Any]) -> None:
+def _check_config(config: Settings) -> None:
     """Checks the entries of `config.yaml` that commands read.
 
     Raises:

@@ -26,6 +26,7 @@ from sb_dqn.runs.rendering import VideoFile, play_rendered
 from sb_dqn.runs.run import Run, env_of, load_model
 from sb_dqn.runs.training import title_of
 from sb_dqn.runs.trust import foreign_modules
+from sb_dqn.types import Kwargs, Settings
 
 EPISODES = 20
 """Default number of greedy episodes of a model without a result."""
@@ -35,7 +36,7 @@ FILM_STEPS = 1_000
 """Limit on the env steps of the film."""
 
 
-def find_source(run: Any, scratch: Path) -> tuple[Run, dict[str, Any]]:
+def find_source(run: Any, scratch: Path) -> tuple[Run, Kwargs]:
     """Returns the run of the model at a path, or of the one that is passed in, and the manifest of its file, which is checked.
 
     Args:
@@ -150,7 +151,7 @@ def _copy_run(run: Run, folder: Path) -> None:
             shutil.copyfile(run.folder / name, folder / name)
 
 
-def _evaluate(run: Run, env: str, env_kwargs: Mapping[str, Any], episodes: int) -> Result | None:
+def _evaluate(run: Run, env: str, env_kwargs: Settings, episodes: int) -> Result | None:
     try:
         model = load_model(run)
     except (CheckpointError, click.ClickException) as error:
@@ -164,7 +165,7 @@ def _evaluate(run: Run, env: str, env_kwargs: Mapping[str, Any], episodes: int) 
     return Result(0, 0.0, tuple(played.returns), evaluation) if played.returns else None
 
 
-def _record(run: Run, env: str, env_kwargs: Mapping[str, Any], film: Path) -> list[str]:
+def _record(run: Run, env: str, env_kwargs: Settings, film: Path) -> list[str]:
     """Records an episode; returns a note if that is not possible."""
     try:
         play_rendered(load_model(run), env, env_kwargs, lambda rate: VideoFile(film, rate), max_total_steps=FILM_STEPS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sb_dqn.checks import check_int
 from sb_dqn.errors import CheckpointError, ConfigurationError, explained
@@ -22,6 +21,7 @@ from sb_dqn.hub.package import find_source, make_package
 from sb_dqn.remotes.files import BEST, CARD, FILES, MAX_SETTINGS, MAX_SIZE, MODEL, check_names, check_size, model_among
 from sb_dqn.remotes.open import new_folder, open_remote
 from sb_dqn.runs.trust import ORIGIN, foreign_modules
+from sb_dqn.types import Kwargs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Pulled:
 
 
 def push_to_hub(
-    run: Any,
+    run: object,
     repo_id: str | Path,
     *,
     env_id: str | None = None,
@@ -182,7 +182,7 @@ def load_from_hub(
     return path
 
 
-def _check_models(folder: Path, repo: str) -> tuple[str, dict[str, Any]]:
+def _check_models(folder: Path, repo: str) -> tuple[str, Kwargs]:
     """Reads the model files completely; returns class and arguments of `model.zip`."""
     try:
         found = check_received_model(folder / MODEL)

@@ -18,6 +18,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.sb3.model import TheirConventions
 from sb_dqn.sb3.modules import their_module
 from sb_dqn.spaces import ActionShape
+from sb_dqn.types import EnvLike, Kwargs
 
 contrib: Any = their_module("sb3_contrib")
 
@@ -30,7 +31,7 @@ class QRDQN(TheirConventions, qrdqn.QRDQN, theirs=contrib.QRDQN):
     """QR-DQN with the signature and conventions of sb3_contrib; see `sb_dqn.QRDQN` for the further keywords."""
 
     @classmethod
-    def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+    def adapt_settings(cls, settings: Kwargs) -> Kwargs:
         """Returns the arguments with `n_quantiles` of `policy_kwargs` as an argument of the algorithm."""
         kwargs = settings["policy_kwargs"]
         return {**settings, **{key: kwargs.pop(key) for key in ("n_quantiles",) if key in kwargs}}
@@ -53,7 +54,7 @@ class ClipRanges:
         """Clipping range of the change in value; None: no clipping."""
         return None if self.clip_vf_schedule is None else self._schedule("clip_range_vf", self.clip_vf_schedule)
 
-    def _schedule(self, name: str, schedule: Any) -> FloatSchedule:
+    def _schedule(self, name: str, schedule: object) -> FloatSchedule:
         value = vars(self)["arguments"][name]
         return FloatSchedule(value if isinstance(value, (int, float)) else self.by_progress(schedule))
 
@@ -88,7 +89,7 @@ class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Recurre
     """PPO with a recurrent policy, with the signature and conventions of sb3_contrib."""
 
     @classmethod
-    def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+    def adapt_settings(cls, settings: Kwargs) -> Kwargs:
         """Returns the arguments with `critic_lstm` in place of `enable_critic_lstm`.
 
         Raises:
@@ -133,13 +134,13 @@ class MaskablePPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Maskable
     """PPO with action masks, which the `action_masks()` of each environment returns, as in sb3_contrib."""
 
     @classmethod
-    def wrap_env(cls, env: Any, verbose: int = 0) -> Any:
+    def wrap_env(cls, env: EnvLike, verbose: int = 0) -> EnvLike:
         """Returns an environment whose infos have the action masks."""
         wrapped = super().wrap_env(env, verbose)
         return VecActionMasks.around(wrapped)
 
     @classmethod
-    def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+    def adapt_settings(cls, settings: Kwargs) -> Kwargs:
         """Returns the arguments with masks from the infos."""
         return {"action_mask": "info", **settings}
 
@@ -173,7 +174,7 @@ class VecActionMasks(VecEnvWrapper):
     """False: all actions are legal."""
 
     @classmethod
-    def around(cls, env: Any) -> Any:
+    def around(cls, env: EnvLike) -> EnvLike:
         """Returns the wrapped environment; a stream, a blueprint or None unchanged."""
         return env if not isinstance(env, VecEnv) or isinstance(env, cls) else cls(env)
 

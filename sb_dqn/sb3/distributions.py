@@ -21,9 +21,10 @@ from torch import Tensor
 
 from sb_dqn.nn.heads.distributions import Categorical, SquashedGaussian
 from sb_dqn.nn.heads.policy_heads import GaussianHead, SquashedHead
+from sb_dqn.spaces import Space
 
 
-def sb3_distribution(distribution: Any, action_space: spaces.Space[Any], mask: Tensor | None = None) -> Any:
+def sb3_distribution(distribution: Any, action_space: Space, mask: Tensor | None = None) -> Any:
     """Returns a distribution with `distribution`, `sample()`, `mode()`, `get_actions()`, `log_prob(actions)` and `entropy()`.
 
     Args:
@@ -65,7 +66,7 @@ def to_actions(head: Any, sample: Tensor) -> Tensor:
     return actions
 
 
-def to_samples(head: Any, actions: Tensor) -> Tensor:
+def to_samples(head: object, actions: Tensor) -> Tensor:
     """Returns the samples of actions `[N, *shape]`; the inverse of `to_actions`."""
     sample = actions.flatten(1) if actions.dim() > 1 else actions
     if isinstance(head, SquashedHead):

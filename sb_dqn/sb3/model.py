@@ -24,6 +24,7 @@ from stable_baselines3.common.utils import get_system_info, set_random_seed
 from typing_extensions import Self
 
 from sb_dqn.accelerate import are_small, limit_threads
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core.arguments import bind_arguments, check_keywords
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.devices import training_modes
@@ -44,7 +45,7 @@ from sb_dqn.sb3.settings import (
     native_settings,
     saved_settings,
 )
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, EnvLike, Kwargs
 
 
 class ArgumentAssertion(ConfigurationError, AssertionError):
@@ -81,7 +82,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     """The algorithm of this library."""
     their_signature: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, theirs: type[Any] | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, theirs: type[Any] | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if theirs is None:  # a user's subclass
             if unused := [name for name in THEIR_LOOP if name in vars(cls)]:
@@ -100,11 +101,11 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         TheirAlgorithm.register(cls)
         (TheirOffPolicy if issubclass(cls, OffPolicyAlgorithm) else TheirOnPolicy).register(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Leaves the arguments to the constructor, which a user's subclass may call with others."""
         return object.__new__(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         try:
             policy, env, settings = self._native_call(args, kwargs)
             self.arguments = bind_arguments(self.native, (policy, env), settings)
@@ -138,7 +139,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         self.learner.set_learning_rate(self.lr_schedule(self._current_progress_remaining))
 
     @classmethod
-    def _native_call(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    def _native_call(cls, args: tuple[Any, ...], kwargs: Kwargs) -> tuple[Any, Any, Kwargs]:
         """Returns policy, environment and keywords for this library's constructor; those of `load` are so already."""
         env = kwargs.get("env", args[1] if len(args) > 1 else None)
         if isinstance(env, (Stream, Blueprint)):
@@ -168,12 +169,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         return cls.theirs.__module__.split(".")[1]
 
     @classmethod
-    def wrap_env(cls, env: Any, verbose: int = 0) -> Any:
+    def wrap_env(cls, env: EnvLike, verbose: int = 0) -> EnvLike:
         """Returns an environment as their constructor wraps it."""
         return native_env(env, verbose)
 
     @classmethod
-    def adapt_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+    def adapt_settings(cls, settings: Kwargs) -> Kwargs:
         """Returns the keyword arguments with the differences of one algorithm."""
         return settings
 
@@ -250,7 +251,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
             self.batch_size = usual
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False, **kwargs: Any
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        **kwargs: object,
     ) -> Any:
         """Returns the actions and the next state; images may have channels last, as the environment makes them."""
         if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
@@ -267,7 +273,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         dtype = self.action_space.dtype if isinstance(self.action_space, spaces.Box) else None
         return np.asarray(action, dtype), state
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: EnvLike, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces and number of environments."""
         env = self.wrap_env(env, self.verbose)
         if self.stream is not None and env.num_envs != self.n_envs:
@@ -285,13 +291,13 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         """Mode of the networks while acting; methods of a user's policy are called each time."""
         return "eager" if isinstance(self.policy, ActsByForward) else super().acting_mode
 
-    def change(self, name: str, value: Any) -> Any:
+    def change(self, name: str, value: object) -> Any:
         value = super().change(name, native_schedule(value))
         if name == "learning_rate":
             self._set_rate()
         return value
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """Returns a model with the same parameters, optimizer and counts, and a copy of the environment; its buffer is empty."""
         file = io.BytesIO()
         self.save(file)
@@ -308,7 +314,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         set_random_seed(seed)
         super().set_random_seed(seed)
 
-    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto") -> None:
+    def set_parameters(self, load_path_or_dict: object, exact_match: bool = True, device: object = "auto") -> None:
         """Sets parameters from a dict or a zip file; a dict must have all names of `get_parameters` if `exact_match`, as theirs.
 
         Raises:
@@ -331,7 +337,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         path: str | Path | IO[bytes],
         exclude: Iterable[str] | None = None,
         include: Iterable[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Any:
         """Writes a model file of this library, which holds no pickle; folders are created.
 
@@ -365,12 +371,12 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
     def load(
         cls,
         path: str | Path | IO[bytes],
-        env: Any = None,
-        device: Any = "auto",
+        env: EnvLike = None,
+        device: object = "auto",
         custom_objects: dict[str, Any] | None = None,
         print_system_info: bool = False,
         force_reset: bool = True,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Self:
         """Returns a model from a file that `save` wrote; see `load` of this library."""
         if print_system_info:
@@ -388,7 +394,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
         model._set_rate()
         return model
 
-    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+    def load_replay_buffer(self, path: Target, truncate_last_traj: bool = True) -> None:
         """Loads rows that `save_replay_buffer` wrote, also into a model without an environment."""
         self._make_replay()
         super().load_replay_buffer(path, truncate_last_traj)
@@ -408,7 +414,7 @@ class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods 
 
     if not TYPE_CHECKING:  # a type checker would accept every name
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             """Sets an attribute, see `BaseAlgorithm`; `torch.compile` of the policy and the present device have no effect."""
             if name == "device" and str(value := native_device(value)) in ("auto", self.device.type, str(self.device)):
                 return

@@ -11,6 +11,7 @@ from weakref import ReferenceType
 import torch
 from torch import Tensor
 
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.policies.q_network import QNetwork
 from sb_dqn.policies.sac_network import Actor, Critics
 
@@ -41,12 +42,12 @@ class HasModel:
         """Returns the actions and the next state; see `predict` of the model."""
         return self._model().predict(observation, state, episode_start, deterministic)  # type: ignore[union-attr]
 
-    def save(self, path: Any) -> None:
+    def save(self, path: Target) -> None:
         """Writes the model of the network; see `save` of the policy."""
         self._model().policy.save(path)  # type: ignore[union-attr]
 
     @classmethod
-    def load(cls, path: Any, device: Any = "auto") -> Any:
+    def load(cls, path: Target, device: object = "auto") -> Any:
         """Returns the network of a file that `save` wrote, with the model that `predict` needs; see `load` of the policy."""
         policies: Any = import_module("sb_dqn.sb3.policy")
         policy = policies.PolicyMethods.load(path, device)
@@ -71,7 +72,7 @@ class HasExtractor:
         width: int = self.features.features_dim
         return width
 
-    def extract_features(self, obs: Obs, features_extractor: Any = None) -> Tensor:
+    def extract_features(self, obs: Obs, features_extractor: object = None) -> Tensor:
         """Returns features `[N, H]`."""
         features: Tensor = self.features(flat(obs))
         return features
@@ -105,7 +106,7 @@ class QuantileNet:
         self.net = net
 
     @classmethod
-    def load(cls, path: Any, device: Any = "auto") -> QuantileNet:
+    def load(cls, path: Target, device: object = "auto") -> QuantileNet:
         """Returns the network of a file; see `HasModel.load`."""
         return cls(SB3QNetwork.load(path, device))
 

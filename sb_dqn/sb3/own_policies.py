@@ -18,6 +18,7 @@ from sb_dqn.nn.heads.state_dependent import StateDependentHead
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.actor_critic_network import TowersConfig
 from sb_dqn.sb3.distributions import sb3_distribution, to_samples
+from sb_dqn.spaces import Space
 
 ADAPTED = ("__init__", "_build_mlp_extractor")
 """Methods of a policy class that a user may override."""
@@ -121,7 +122,7 @@ class ActsByForward:
 
     action_head: Any
     net: Any
-    action_space: Any
+    action_space: Space
     predict_values: Any
     forward: Any
 
@@ -184,7 +185,7 @@ def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
     has_own_layers = _differs("_build_mlp_extractor", cls, base)
     acting = {name: getattr(cls, name) for name in ACTING if _differs(name, cls, base)}
 
-    def __init__(self: Any, observation_space: Any, action_space: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, observation_space: Space, action_space: Space, **kwargs: Any) -> None:
         passed = {name: value for name, value in kwargs.items() if name in theirs}
         policy = cls(observation_space, action_space, lambda _: 0.0, **passed)
         settings = {name: value for name, value in _settings(cls, policy).items() if name in ours}
@@ -218,7 +219,7 @@ def adapted(cls: Any, base: Any, native: Any) -> type[Any]:
     return found
 
 
-def _differs(name: str, cls: Any, base: Any) -> bool:
+def _differs(name: str, cls: object, base: object) -> bool:
     return getattr(cls, name, None) is not getattr(base, name, None)
 
 
@@ -261,7 +262,7 @@ def _settings(cls: type[Any], policy: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _checked(cls: type[Any], module: Any) -> nn.Module:
+def _checked(cls: type[Any], module: object) -> nn.Module:
     """Returns a user's `mlp_extractor`.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
@@ -17,6 +16,7 @@ from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor, nn
 
 from sb_dqn.checkpoint import atomic_write, model_info
+from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES, SAC_POLICIES, VALUE_POLICIES
 from sb_dqn.policies.base import Policy
@@ -24,6 +24,8 @@ from sb_dqn.sb3.distributions import sb3_distribution, to_actions, to_samples
 from sb_dqn.sb3.networks import Obs, QuantileNet, SB3Actor, SB3Critics, SB3QNetwork, flat
 from sb_dqn.sb3.own_policies import adapted, library_class, their_policies
 from sb_dqn.sb3_files.parameters import native_parameters
+from sb_dqn.spaces import Space
+from sb_dqn.types import Settings, State
 
 
 class PolicyMethods:
@@ -31,8 +33,8 @@ class PolicyMethods:
 
     _model: ReferenceType[Any]
     """The model, which must outlive its policy."""
-    observation_space: Any
-    action_space: Any
+    observation_space: Space
+    action_space: Space
 
     obs_to_tensor = BaseModel.obs_to_tensor
     is_vectorized_observation = BaseModel.is_vectorized_observation
@@ -55,7 +57,7 @@ class PolicyMethods:
         """False: `predict` returns actions in the units of the space."""
         return False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         """Refuses to make a policy without its model.
 
         Raises:
@@ -66,7 +68,7 @@ class PolicyMethods:
             f"the class of stable_baselines3."
         )
 
-    def save(self, path: Any) -> None:
+    def save(self, path: Target) -> None:
         """Writes the model of the policy to exactly this path, without a replay buffer; `load` of the model reads it, too."""
         model: Any = self._model()
         if isinstance(path, (str, Path)) and not model.rank:
@@ -76,7 +78,7 @@ class PolicyMethods:
             model.save(path)
 
     @classmethod
-    def load(cls, path: Any, device: Any = "auto") -> Any:
+    def load(cls, path: Target, device: object = "auto") -> Any:
         """Returns the policy of a file that `save` wrote to exactly this path, with the model that `predict` needs.
 
         Raises:
@@ -101,7 +103,7 @@ class PolicyMethods:
         model.policy.__dict__["_owner"] = model  # the reference of the policy is weak
         return model.policy
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: State, strict: bool = True, assign: bool = False) -> Any:
         """Copies parameters by the names of `state_dict()`, or by those of the same policy of Stable-Baselines3.
 
         Raises:
@@ -118,7 +120,7 @@ class PolicyMethods:
                 ) from error
         return policy.load_state_dict(state_dict, strict, assign)
 
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
+    def predict(self, *args: object, **kwargs: object) -> Any:
         """Returns the actions and the next state; see `predict` of the model."""
         return self._model().predict(*args, **kwargs)  # type: ignore[union-attr]
 
@@ -170,7 +172,7 @@ class SACMethods(PolicyMethods):
     critic = property(attrgetter("nets.critics"))
     critic_target = property(attrgetter("critics_target"))
 
-    def make_nets(self, temperature: Any) -> Any:
+    def make_nets(self, temperature: object) -> Any:
         """Returns new networks; an actor without features of its own knows the critics that have them."""
         nets = super().make_nets(temperature)  # type: ignore[misc]  # of the policy
         nets.actor.__dict__["owner"] = nets.critics  # no submodule, whose parameters would count twice
@@ -238,13 +240,13 @@ class ActorCriticMethods(PolicyMethods):
         sample = to_samples(self.action_head, actions)
         return values, output.policy.log_prob(sample), output.policy.entropy(sample)
 
-    def get_distribution(self, obs: Obs, action_masks: Any = None) -> Any:
+    def get_distribution(self, obs: Obs, action_masks: object = None) -> Any:
         """Returns the distribution over actions as an object of Stable-Baselines3 or its contrib package."""
         mask = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
         return sb3_distribution(self.net.policy(flat(obs), mask), self.action_space, mask)
 
 
-FAMILIES: dict[str, tuple[Any, Mapping[str, Any]]] = {
+FAMILIES: dict[str, tuple[Any, Settings]] = {
     **dict.fromkeys(("dqn", "qrdqn"), (QMethods, VALUE_POLICIES)),
     **dict.fromkeys(("a2c", "ppo", "ppo_mask", "ppo_recurrent"), (ActorCriticMethods, ACTOR_CRITIC_POLICIES)),
     "sac": (SACMethods, SAC_POLICIES),
@@ -277,7 +279,7 @@ class PolicyType(ABCMeta):
     theirs: Any
     """The class of Stable-Baselines3; None: there is none."""
 
-    def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+    def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **kwargs: object) -> Any:
         if namespace.get("__module__") == __name__:
             return super().__new__(mcs, name, bases, namespace)
         theirs = [base.theirs if isinstance(base, PolicyType) else base for base in bases]

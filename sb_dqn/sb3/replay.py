@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
@@ -23,9 +22,7 @@ from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.sb3.distributions import to_actions
 from sb_dqn.spaces import Actions, BoxActions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
-from sb_dqn.types import ActionArray, Blueprint, BoolArray, Observation, Rows, Slot
-
-Array = npt.NDArray[Any]
+from sb_dqn.types import ActionArray, Array, Blueprint, BoolArray, EnvLike, Info, ModelLike, Observation, Rows, Slot
 
 
 def stream_of(blueprint: Blueprint, action_mask: str | None) -> Any:
@@ -74,7 +71,7 @@ class ReplayView:
         model: the model of the buffer.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelLike) -> None:
         self.model = model
         self.replay: ReplayBuffer = model.replay
         self.action_space: Actions = model.predictor.actions
@@ -179,7 +176,7 @@ class ReplayView:
         )
         return 2.0 * (action - low) / (high - low) - 1.0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ReplayArrays:
+    def __deepcopy__(self, memo: dict[int, object]) -> ReplayArrays:
         """Returns the arrays, which stay as they are while the model learns on."""
         return ReplayArrays(*(getattr(self, name) for name in ReplayArrays._fields))
 
@@ -196,7 +193,7 @@ class ReplayView:
         return self.replay.ring.device
 
     def add(
-        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Sequence[dict[str, Any]]
+        self, obs: object, next_obs: object, action: object, reward: object, done: object, infos: Sequence[Info]
     ) -> None:
         """Stores one transition of each environment, such as those of demonstrations; the next `learn` resets the environments.
 
@@ -245,7 +242,7 @@ class ReplayView:
                     f"the rows of a stream."
                 )
 
-    def _observations(self, obs: Any) -> Observation:
+    def _observations(self, obs: object) -> Observation:
         spaces = flatten_space(self.model.blueprint.observation_space)
         found = flatten_observation(obs)
         return {
@@ -253,7 +250,7 @@ class ReplayView:
             for key, space in spaces.items()
         }
 
-    def _action_rows(self, action: Any) -> ActionArray:
+    def _action_rows(self, action: object) -> ActionArray:
         """Returns actions as the buffer stores them: from 0, or in the units of the environment."""
         actions = np.asarray(action).reshape(self.n_envs, *self.action_space.shape)
         if isinstance(self.action_space, BoxActions):
@@ -275,7 +272,7 @@ class ReplayView:
             same &= (newest[key].cpu().numpy() == value).reshape(self.n_envs, -1).all(1)
         return same
 
-    def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
+    def sample(self, batch_size: int, env: EnvLike = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Returns transitions with `observations`, `actions` `[N, 1]`, `next_observations`, `dones`, `rewards` and `discounts`.
 
         Args:
@@ -327,7 +324,7 @@ for ours, theirs in (
     theirs.register(ours)  # for isinstance
 
 
-def view_of(model: Any) -> ReplayView:
+def view_of(model: ModelLike) -> ReplayView:
     """Returns the view of a model's replay buffer, an instance of the class that Stable-Baselines3 takes for it."""
     if model.replay.relabeler is not None:
         return HindsightView(model)
@@ -345,7 +342,7 @@ class RolloutArrays:
         model: the model of the rollout.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelLike) -> None:
         self.model = model
         self.rollout = model.rollout
 

@@ -38,7 +38,7 @@ from sb_dqn.errors import ConfigurationError, user_stacklevel
 from sb_dqn.sb3_files import is_sb3_zip
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.schedules import Linear, Sampled, Schedule
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
 
 NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "optimize_memory_usage": (False, True),  # each observation is stored once in any case
@@ -54,7 +54,7 @@ SMALLEST = 8
 """Rows that each environment has in the smallest replay buffer."""
 
 
-def native_env(env: Any, verbose: int) -> Any:
+def native_env(env: EnvLike, verbose: int) -> EnvLike:
     """Returns an environment as Stable-Baselines3 makes it: a `VecEnv` with a Monitor and images with channels first.
 
     Vector environments of other libraries are returned unchanged.
@@ -67,7 +67,7 @@ def native_env(env: Any, verbose: int) -> Any:
     return TheirAlgorithm._wrap_env(made, verbose, True)
 
 
-def native_settings(name: str, arguments: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+def native_settings(name: str, arguments: Settings, num_envs: int) -> Kwargs:
     """Returns the keyword arguments of this library for those of Stable-Baselines3.
 
     Args:
@@ -113,7 +113,7 @@ def native_device(device: Any) -> Any:
     return "cpu"
 
 
-def native_buffer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def native_buffer(name: str, arguments: Kwargs) -> Kwargs:
     """Returns keyword arguments with `n_steps` or `hindsight` in place of Stable-Baselines3's replay buffers and their keywords.
 
     Raises:
@@ -144,7 +144,7 @@ def native_buffer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "replay_buffer_kwargs": kwargs} if "replay_buffer_kwargs" in arguments else arguments
 
 
-def native_hindsight(arguments: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def native_hindsight(arguments: Kwargs, kwargs: Kwargs) -> Kwargs:
     """Returns keyword arguments with `hindsight` in place of Stable-Baselines3's `HerReplayBuffer` and its keywords `kwargs`."""
     arguments = {key: value for key, value in arguments.items() if not key.startswith("replay_buffer_")}
     if kwargs.pop("copy_info_dict", False):
@@ -159,7 +159,7 @@ def native_hindsight(arguments: dict[str, Any], kwargs: dict[str, Any]) -> dict[
     return {**arguments, "hindsight": kwargs or True}
 
 
-def native_noise(noise: Any) -> Any:
+def native_noise(noise: object) -> Any:
     """Returns action noise of Stable-Baselines3 as the settings of this library; each environment has its own process anyway.
 
     Raises:
@@ -182,7 +182,7 @@ def native_noise(noise: Any) -> Any:
     return noise
 
 
-def native_schedule(value: Any) -> Any:
+def native_schedule(value: object) -> Any:
     """Returns a schedule of Stable-Baselines3 as one of this library, which a model file can hold; other values unchanged."""
     if isinstance(value, ConstantSchedule):
         return value.val
@@ -236,7 +236,7 @@ PARTS = ("lr_schedule", "exploration_schedule", "observation_space", "action_spa
 """Parts of a model of Stable-Baselines3 that a file of this library does not pickle."""
 
 
-def native_custom_objects(custom_objects: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def native_custom_objects(custom_objects: Settings) -> tuple[dict[str, Any], list[str]]:
     """Returns custom objects without schedules that are 0 throughout, and the attributes that these set.
 
     Programs pass them instead of the functions in a file of Stable-Baselines3, in order to act only; also parts that are no
@@ -247,7 +247,7 @@ def native_custom_objects(custom_objects: Mapping[str, Any]) -> tuple[dict[str, 
     return kept, [ZEROABLE[name] for name in zeros]
 
 
-def _is_zero(value: Any) -> bool:
+def _is_zero(value: object) -> bool:
     if callable(value) and not isinstance(value, Schedule):
         return bool(value(1.0) == value(0.0) == 0.0)
     return isinstance(value, (int, float)) and value == 0.0
@@ -257,7 +257,7 @@ SAMPLES = 101
 """Points by which a model file holds a schedule that is a function."""
 
 
-def saved_settings(arguments: Mapping[str, Any], exclude: Collection[str]) -> dict[str, Any]:
+def saved_settings(arguments: Settings, exclude: Collection[str]) -> Kwargs:
     """Returns the constructor arguments for a file: without `exclude`, and functions of the progress as their values."""
     kept = {name: value for name, value in arguments.items() if name not in exclude}
     for name in ("learning_rate", "clip_range", "clip_range_vf"):
@@ -279,7 +279,7 @@ def imported_modules_of(path: Any) -> dict[str, type[nn.Module]]:
     return {name: cls for name, cls in found.items() if cls is not None}
 
 
-def _imports(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _imports(name: str, data: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the nested entries that are import paths, with their dotted names."""
     if not isinstance(data, dict):
         return

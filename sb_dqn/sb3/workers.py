@@ -17,7 +17,7 @@ def _explained(method: Callable[..., Any]) -> Any:
     """Returns one of their methods with the errors of pipes explained."""
 
     @wraps(method)
-    def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def explained(self: Any, *args: object, **kwargs: object) -> Any:
         with self._explaining(f"in {method.__name__}()"):
             return method(self, *args, **kwargs)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from sb_dqn.nn.parameters.flat import flat_copy
 from sb_dqn.nn.parameters.optimizers import MOMENT_OPTIONS
 from sb_dqn.sb3_files.parameters import Rename, renaming
 from sb_dqn.sb3_files.reader import SB3Zip
+from sb_dqn.types import ModelLike, Settings, State
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "Adam": ("exp_avg", "exp_avg_sq"),
@@ -26,7 +26,7 @@ class Unfit(Exception):
     """The reason why moments cannot be taken over."""
 
 
-def load_moments(model: Any, saved: SB3Zip) -> str:
+def load_moments(model: ModelLike, saved: SB3Zip) -> str:
     """Loads the moments of a file into the optimizer of a model.
 
     Args:
@@ -45,7 +45,7 @@ def load_moments(model: Any, saved: SB3Zip) -> str:
     return ""
 
 
-def _state(model: Any, saved: SB3Zip, rename: Rename) -> dict[str, Any]:
+def _state(model: ModelLike, saved: SB3Zip, rename: Rename) -> State:
     """Returns the `state_dict` of the optimizer of one flat parameter.
 
     Raises:
@@ -60,7 +60,7 @@ def _state(model: Any, saved: SB3Zip, rename: Rename) -> dict[str, Any]:
         raise Unfit(f"its parameters have different numbers of steps, {sorted(steps)}")
     names = {id(parameter): name for name, parameter in model.policy.named_parameters()}
     masters = [names[id(parameter)] for parameter in model.learner.store.masters]
-    state: dict[str, Any] = {}
+    state: State = {}
     for moment, theirs in moments.items():
         ours = rename(*_filled(saved, theirs))
         state[moment] = flat_copy([ours[name] for name in masters])
@@ -69,9 +69,7 @@ def _state(model: Any, saved: SB3Zip, rename: Rename) -> dict[str, Any]:
     return {"state": {0: state}, "param_groups": [{**group, "params": [0]}]}
 
 
-def _moments(
-    saved: SB3Zip, names: Sequence[str], group: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, Tensor]], set[float]]:
+def _moments(saved: SB3Zip, names: Sequence[str], group: Settings) -> tuple[dict[str, dict[str, Tensor]], set[float]]:
     """Returns each kind of moment by the name of its parameter, and the numbers of steps."""
     moments: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     steps = set()

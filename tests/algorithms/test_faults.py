@@ -123,10 +123,11 @@ def test_what_is_no_logger_is_refused_at_once() -> None:
 def test_a_function_of_other_arguments_is_refused_before_a_step_is_made() -> None:
     game = Tiny()
     model = quick(game)
+    function: Any = lambda: None  # noqa: E731
     with pytest.raises(
         ConfigurationError, match=r"must be a function \(locals, globals\), got .* with the signature \(\)"
     ):
-        model.learn(20, callback=lambda: None)
+        model.learn(20, callback=function)
     assert not game.actions
     usable(model)
 
