@@ -4,7 +4,8 @@ Usage: python scripts/benchmarks/kills.py [--runs 100] [--steps 3000] [--seed 0]
 
 Compares the model (parameters, targets, optimizer, generators, counters), every episode in `monitor.csv` and every
 evaluation in `evaluations.npz`. Children are forked after the imports, so that a run costs only its training.
-Prints one JSON line: runs, kills of a living run, resumed from a full checkpoint or started again, and differences.
+Nine of ten runs are killed after their first checkpoint, the others at any moment from the start of the process on. Prints one
+JSON line: runs, kills of a living run, resumed from a full checkpoint or started again, and differences.
 """
 
 from __future__ import annotations
@@ -113,6 +114,19 @@ def train(
     return killed, begun
 
 
+def after_first_checkpoint(folder: Path, delay: float) -> Callable[[], bool]:
+    """Returns a condition that is true from `delay` seconds after the first checkpoint of a run on, or once it has its model."""
+    seen: list[float] = []
+
+    def due() -> bool:
+        run = next((config.parent for config in folder.glob("*/config.yaml")), None)
+        if run is not None and not seen and checkpoints(run):
+            seen.append(time.monotonic())
+        return bool(seen and time.monotonic() >= seen[0] + delay) or bool(run and (run / "model.zip").is_file())
+
+    return due
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
@@ -126,24 +140,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / "whole"
         whole.mkdir()
-        began = time.monotonic()
+        began = time.time()
         train(whole, options.steps, None, command)
-        seconds = time.monotonic() - began
-        wanted = result(next(whole.glob("*/config.yaml")).parent)
+        run = next(whole.glob("*/config.yaml")).parent
+        seconds, learning = time.time() - began, time.time() - (run / "config.yaml").stat().st_mtime
+        wanted = result(run)
         for number in range(options.runs):
             folder = Path(scratch) / f"run_{number}"
             folder.mkdir()
-            kill: float | None = rng.uniform(0.0, seconds)
+            late = rng.random() < 0.9
+            kill: float | Callable[[], bool] | None = (
+                after_first_checkpoint(folder, rng.uniform(0.0, learning)) if late else rng.uniform(0.0, seconds)
+            )
             while True:
                 killed, begun = train(folder, options.steps, kill, command)
                 counts["kills"] += killed
                 counts[begun] += 1
-                run = next(iter(folder.glob("*/config.yaml")), None)
-                if run is not None and read_result(run.parent).finished:
+                config = next(iter(folder.glob("*/config.yaml")), None)
+                if config is not None and read_result(config.parent).finished:
                     break
                 kill = rng.uniform(0.0, seconds) if rng.random() < 0.3 else None  # some are killed more than once
-            assert run is not None
-            found = result(run.parent)
+            found = result(config.parent)
             different += [f"run {number}: {name}" for name in wanted if found[name] != wanted[name]]
             shutil.rmtree(folder)
             if (number + 1) % 10 == 0 and number + 1 < options.runs:
