@@ -66,7 +66,7 @@ def evaluate_policy(
     if env is None:
         raise ConfigurationError("env must be an environment or its id, got None. Pass one of these.")
     check_not_training(model, env, bool(getattr(model, "learning", False)), warn)
-    stream = open_for(model, env)
+    stream = open_for_evaluation(model, env)
     try:
         options: Kwargs = {"render": render, "callback": callback, "seed": seed, "max_steps": max_steps}
         episodes = play_episodes(model, stream, n_eval_episodes, deterministic, **options)
@@ -115,7 +115,7 @@ def play_episodes(
     seed = None if seed is None else check_int("seed", seed, -np.inf)
     if callback is not None:
         check_callable("callback", callback, "locals", "globals")
-    stream = open_for(model, stream)  # raises if spaces differ or required action masks are missing
+    stream = open_for_evaluation(model, stream)  # raises if spaces differ or required action masks are missing
     tally = Tally(n_eval_episodes, stream.num_envs, max_steps)
     rounds, start = 0, stream.action_shape.start
     bound = np.inf if max_total_steps is None else check_int("max_total_steps", max_total_steps, 1)
@@ -146,7 +146,7 @@ def play_episodes(
     return tally.episodes
 
 
-def open_for(model: ModelLike, env: EnvLike) -> Stream:
+def open_for_evaluation(model: ModelLike, env: EnvLike) -> Stream:
     """Opens an environment as a stream of rows, with action masks if the model was trained with them.
 
     Raises:

@@ -11,17 +11,15 @@ import torch
 from sb_dqn.policies.base import Policy, StochasticPolicy
 from sb_dqn.types import ActionArray, Array, FloatArray, Rows, State
 
-Values = Array
-
 
 class RecurrentInputs(NamedTuple):
     """Recurrent inputs of the network for the open rows; zeros (no action) where an episode begins."""
 
     action: ActionArray
     """`[B, ...]`, the previous action."""
-    reward: Values
+    reward: Array
     """`[B]` float32, the previous reward."""
-    state: Values
+    state: Array
     """`[B, P]` float32, the recurrent state."""
 
 

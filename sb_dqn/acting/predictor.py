@@ -14,8 +14,6 @@ from sb_dqn.policies.base import Policy, StochasticPolicy
 from sb_dqn.spaces import Actions, BoxActions, Space, actions_of, batch_observation, flatten_space, leaf_shape
 from sb_dqn.types import ActionArray, Array, Blueprint, BoolArray, Observation
 
-Values = Array
-
 
 class PredictCall(NamedTuple):
     """Inputs of the networks for one call."""
@@ -23,7 +21,7 @@ class PredictCall(NamedTuple):
     obs: Observation
     mask: BoolArray | None
     """`[N, (D,) A]`, legal actions; None: all."""
-    inputs: tuple[Values, ...]
+    inputs: tuple[Array, ...]
     """Recurrent inputs; empty for a feed-forward policy."""
     batched: bool
     """True if the observations came with a batch axis."""
@@ -108,7 +106,7 @@ class Predictor:
         frames = _frames_of(state) if recurrent else state
         obs, batched, frames = self._observations(observation, frames, episode_start)
         count = len(next(iter(obs.values())))
-        inputs: tuple[Values, ...] = ()
+        inputs: tuple[Array, ...] = ()
         if recurrent:
             begins = self._begins(state, episode_start, count)
             memory, previous = self._previous(state, begins)
@@ -206,7 +204,7 @@ class Predictor:
             )
         return begins
 
-    def _previous(self, state: Any, begins: BoolArray) -> tuple[Values, ActionArray]:
+    def _previous(self, state: Any, begins: BoolArray) -> tuple[Array, ActionArray]:
         """Returns recurrent state `[N, P]` and previous action `[N, ...]`, both reset where an episode begins."""
         none = self.policy.no_action(len(begins))
         shape = none.shape
@@ -221,7 +219,7 @@ class Predictor:
         of_lane = begins.reshape(-1, *(1,) * (len(shape) - 1))
         return np.where(begins[:, None], 0.0, memory).astype(np.float32), np.where(of_lane, none, action)
 
-    def _reward(self, reward: object, begins: BoolArray) -> Values:
+    def _reward(self, reward: object, begins: BoolArray) -> Array:
         """Returns the previous reward `[N]`, 0 where an episode begins."""
         if reward is None:
             if self.policy.reads_reward and not begins.all():

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sb_dqn.devices import aligned
 from sb_dqn.types import Array, ArraySpec, Info, Rows, Slot
 
-ALIGNMENT = 64
 SLOTS = 2
 """Slots of a tick; a tick of one slot uses the second."""
 
@@ -84,23 +84,19 @@ class ChunkLayout:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(_aligned(_bytes(*array)) for array in self.arrays.values())
+        return sum(aligned(_bytes(*array)) for array in self.arrays.values())
 
     def views(self, memory: Any) -> dict[str, Array]:
         """Returns the arrays by name as views of a block of `nbytes` bytes."""
         views, offset = {}, 0
         for name, (shape, dtype) in self.arrays.items():
             views[name] = np.frombuffer(memory, dtype, math.prod(shape), offset).reshape(shape)
-            offset += _aligned(_bytes(shape, dtype))
+            offset += aligned(_bytes(shape, dtype))
         return views
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class TickCells(NamedTuple):

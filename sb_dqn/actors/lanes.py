@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gymnasium.vector import VectorEnv
 from typing_extensions import Self
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.open import Stream, open_stream
-from sb_dqn.envs.streams.sb3 import is_sb3
+from sb_dqn.envs.streams.open import Stream, has_lanes, open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Actions, Space
 from sb_dqn.types import ArraySpec, Blueprint, EnvLike
@@ -32,7 +30,7 @@ def open_lanes(env: EnvLike, lanes: int, action_mask: str | None) -> Stream:
     if isinstance(env, (list, tuple)):
         return open_stream(list(env), action_mask=action_mask)
     made = env()
-    if not (isinstance(made, (VectorEnv, Stream)) or is_sb3(made)):
+    if not (isinstance(made, Stream) or has_lanes(made)):
         return open_stream([lambda: made, *[env] * (lanes - 1)], action_mask=action_mask)
     stream = open_stream(made, action_mask=action_mask)
     if stream.num_envs != lanes:

@@ -14,13 +14,13 @@ from sb_dqn.acting.actor import Actor
 from sb_dqn.acting.collector import ActingControl, Collector, InlineCollector
 from sb_dqn.acting.network_runner import unchanged
 from sb_dqn.actors.chunks import ChunkLayout
-from sb_dqn.actors.collector import WorkerCollector
 from sb_dqn.actors.lanes import LaneGroups, RemoteLanes, open_lanes
 from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.actors.processes import WorkerProcesses
 from sb_dqn.actors.ray_actors import RayWorkers
 from sb_dqn.actors.settings import OVERLAPPED, Actors, MadeLanes, OverlappedActors, ProcessActors, RayActors
 from sb_dqn.actors.worker import CPU, Weights, WorkerConfig
+from sb_dqn.actors.worker_collector import WorkerCollector
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
@@ -29,7 +29,9 @@ from sb_dqn.types import EnvLike
 FACTORY = "an id such as 'CartPole-v1', an environment class, a function that makes an environment, or a list of such functions"
 
 
-def open_for(actors: Actors, env: EnvLike, action_mask: str | None = None, frame_stack: int | None = None) -> Any:
+def open_for_training(
+    actors: Actors, env: EnvLike, action_mask: str | None = None, frame_stack: int | None = None
+) -> Any:
     """Opens an environment; returns its stream, or what stands in for one where actors make the environments.
 
     Args:
@@ -53,7 +55,7 @@ def make_collector(actors: Actors, stream: Stream, config: ActingConfig, control
 
     Args:
         actors: who steps the environments.
-        stream: what `open_for` returned.
+        stream: what `open_for_training` returned.
         config: what all actors share.
         control: how they act.
 

@@ -56,7 +56,7 @@ class Failure(NamedTuple):
         return cls(f"raised {describe_error(error)}", error if own else None)  # type: ignore[arg-type]  # narrowed
 
 
-class State(NamedTuple):
+class StateAnswer(NamedTuple):
     """Answer to a request for the state of a worker; see `Worker.state`."""
 
     state: dict[str, Any] | None
@@ -76,7 +76,7 @@ class SetState(NamedTuple):
     trust: bool
 
 
-Message = Report | State | Failure
+Message = Report | StateAnswer | Failure
 Request = ChunkRequest | GetState | SetState
 
 
@@ -294,10 +294,10 @@ def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> N
         while not ending[number]:
             message = pipe.recv()
             if isinstance(message, GetState):
-                pipe.send(State(*worker.state(message.trust)))
+                pipe.send(StateAnswer(*worker.state(message.trust)))
             elif isinstance(message, SetState):
                 worker.load_state(message.state, message.trust)
-                pipe.send(State(None, ""))
+                pipe.send(StateAnswer(None, ""))
             else:
                 for report in worker.collect(message, weights[message.weights]):
                     progress[number] += 1

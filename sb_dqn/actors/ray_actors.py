@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 
 from sb_dqn.actors.chunks import ChunkLayout, Chunks, OwnChunks, Report, pack_chunk, unpack_chunk
-from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, Request, State
+from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, Request, StateAnswer
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import ChunkRequest, Worker
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra
@@ -251,12 +251,12 @@ class RayWorker:
             self._failure = Failure.from_error(error)
             return self._failure
 
-    def state(self, trust: bool) -> Failure | State:
+    def state(self, trust: bool) -> Failure | StateAnswer:
         """Returns the state of the worker, see `Worker.state`."""
         assert self._worker is not None
-        return self._failure or State(*self._worker.state(trust))
+        return self._failure or StateAnswer(*self._worker.state(trust))
 
-    def load_state(self, state: dict[str, Any], trust: bool) -> Failure | State:
+    def load_state(self, state: dict[str, Any], trust: bool) -> Failure | StateAnswer:
         """Restores a state."""
         if self._failure is not None:
             return self._failure
@@ -264,7 +264,7 @@ class RayWorker:
         assert self._worker is not None
         try:
             self._worker.load_state(state, trust)
-            return State(None, "")
+            return StateAnswer(None, "")
         except Exception as error:
             self._failure = Failure.from_error(error)
             return self._failure

@@ -39,12 +39,12 @@ def check_allocation(layout: Layout) -> None:
         MemoryBudgetError: the ring needs more bytes than are available.
     """
     if layout.path is not None:
-        check_path(layout.path)
+        check_buffer_path(layout.path)
     name = f"a replay buffer of {layout.capacity:,} rows of {layout.bytes_per_row:,} bytes"
     check_budget(layout.nbytes, layout.device, layout.path, name)
 
 
-def check_path(path: Path) -> None:
+def check_buffer_path(path: Path) -> None:
     """Checks that the file of a memory-mapped ring can be created or replaced.
 
     Raises:

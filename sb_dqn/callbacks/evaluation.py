@@ -17,7 +17,7 @@ from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.open import Stream, opened_here
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for, play_episodes
+from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for_evaluation, play_episodes
 from sb_dqn.files import atomic_write
 from sb_dqn.types import EnvLike, State
 
@@ -105,7 +105,9 @@ class EvalCallback(EventCallback):
     def _init_callback(self) -> None:
         check_not_training(self.model, self.eval_env, learning=True)
         if self._every is not None:
-            self._stream = open_for(self.model, self.eval_env)  # raises before training if the spaces do not match
+            self._stream = open_for_evaluation(
+                self.model, self.eval_env
+            )  # raises before training if the spaces do not match
         if self.best_model_save_path is not None:
             Path(self.best_model_save_path).mkdir(parents=True, exist_ok=True)
         if self.log_path is not None:
@@ -139,7 +141,7 @@ class EvalCallback(EventCallback):
     def _play(self) -> Episodes:
         """Plays the episodes of one evaluation; the stream stays open for the next one."""
         if self._stream is None:
-            self._stream = open_for(self.model, self.eval_env)
+            self._stream = open_for_evaluation(self.model, self.eval_env)
         sync_normalizer(self.model.get_env(), self.eval_env)
         base = self.model.seed if self.seed is None else self.seed
         seed = derive_seed(0 if base is None else base, self.n_evaluations)

@@ -374,7 +374,7 @@ class BaseAlgorithm(ABC):
     @property
     def update_mode(self) -> Mode:
         """Mode of the next update."""
-        return mode_after(self.mode, self.learner.step.steps, self._is_large)
+        return mode_after(self.mode, self.learner.optimizer_step.steps, self._is_large)
 
     @property
     def acting_mode(self) -> Mode:

@@ -255,8 +255,8 @@ def get_parameters(model: Model) -> dict[str, State]:
     """Returns a copy of all parameters by name; see `BaseAlgorithm.get_parameters`."""
     learner = model.learner
     parameters = {"policy": model.policy.state_dict(), OPTIMIZER: learner.optimizer.state_dict()}
-    if learner.step.fraction_optimizer is not None:
-        parameters[FRACTION_OPTIMIZER] = learner.step.fraction_optimizer.state_dict()
+    if learner.optimizer_step.fraction_optimizer is not None:
+        parameters[FRACTION_OPTIMIZER] = learner.optimizer_step.fraction_optimizer.state_dict()
     return deepcopy(parameters)
 
 
@@ -278,9 +278,9 @@ def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
 
 def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: bool) -> None:
     learner = model.learner
-    setters = {OPTIMIZER: learner.step.take_moments}
-    if learner.step.fraction_optimizer is not None:
-        setters[FRACTION_OPTIMIZER] = learner.step.take_fraction_moments
+    setters = {OPTIMIZER: learner.optimizer_step.take_moments}
+    if learner.optimizer_step.fraction_optimizer is not None:
+        setters[FRACTION_OPTIMIZER] = learner.optimizer_step.take_fraction_moments
     for name, set_state in setters.items():
         try:
             if name in parameters:

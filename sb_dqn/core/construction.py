@@ -13,7 +13,7 @@ from gymnasium import spaces
 from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
-from sb_dqn.actors.launch import open_for
+from sb_dqn.actors.launch import open_for_training
 from sb_dqn.actors.settings import Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
@@ -186,7 +186,7 @@ def open_environment(
         )
     if isinstance(env, Blueprint):
         return env, None
-    stream = open_for(actors, env, action_mask)
+    stream = open_for_training(actors, env, action_mask)
     return stream.blueprint, stream
 
 
@@ -202,7 +202,9 @@ def open_training_env(env_id: str, n_envs: int, env_kwargs: Settings, settings: 
     actors, action_mask = as_actors(settings.get("actors")), settings.get("action_mask")
     if not isinstance(actors, MadeLanes):
         return open_env(env_id, n_envs, env_kwargs, action_mask)
-    return open_for(actors, partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), action_mask)
+    return open_for_training(
+        actors, partial(open_env, env_id, actors.lanes, dict(env_kwargs), action_mask), action_mask
+    )
 
 
 def environment_for(blueprint: Blueprint, env: EnvLike, action_mask: str | None = None, actors: Actors = None) -> Any:
@@ -215,7 +217,7 @@ def environment_for(blueprint: Blueprint, env: EnvLike, action_mask: str | None 
         return blueprint
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
-    stream = open_for(actors, env, action_mask, frame_stack)
+    stream = open_for_training(actors, env, action_mask, frame_stack)
     for name in ("observation_space", "action_space", "frame_stack"):  # the number of lanes may differ
         ours, theirs = getattr(blueprint, name), getattr(stream.blueprint, name)
         if ours != theirs:

@@ -162,7 +162,7 @@ def write_model(path: Target, model: ModelLike, continuation: ResumeState | None
 
 
 def read_model(path: Target, custom_objects: Settings, trust: bool, full: bool = False) -> SavedModel:
-    """Reads a file that `save_model` wrote; the resumable part of a full checkpoint only if `full`.
+    """Reads a file that `write_model` wrote; the resumable part of a full checkpoint only if `full`.
 
     Raises:
         CheckpointError: the file is damaged, foreign, not a model, or names objects that need trust.

@@ -250,5 +250,5 @@ class TargetConfig:
             )
 
     def share_after(self, crossed: int) -> float:
-        """Returns the share in (0, 1] for a number of intervals crossed at once."""
+        """Returns the share in [0, 1] for a number of intervals crossed at once."""
         return self.tau if crossed == 1 else 1 - (1 - self.tau) ** crossed

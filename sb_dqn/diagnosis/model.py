@@ -200,7 +200,7 @@ class _Look:
         self.values["gradient_norm"] = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
         self.values["non_finite"] += sum(int((~gradient.isfinite()).sum()) for gradient in gradients.values())
         if not self.model.keeps_replay and self.model.has_critic and batch.extra is not None and "value" in batch.extra:
-            self.values["explained_variance"] = explained_variance(batch)
+            self.values["explained_variance"] = bounded_explained_variance(batch)
         make_step(learner, self.online, gradients)
         after = self._act()
         if before is not None and after is not None:
@@ -270,19 +270,19 @@ def make_step(learner: Any, online: nn.Module, gradients: Mapping[str, Tensor]) 
     learner.clip(flat)
     copies: dict[int, Any] = {}
     optimizer = copy.deepcopy(learner.optimizer, copies)
-    masters = [copies[id(master)] for master in learner.step.masters]
-    if learner.step.whole:
+    masters = [copies[id(master)] for master in learner.optimizer_step.masters]
+    if learner.optimizer_step.whole:
         masters[0].grad = flat
     else:
         for name, master, grad in zip(names, masters, flat_views(flat, masters), strict=True):
             master.grad = grad if name in gradients else None
     optimizer.step()
-    values = flat_views(masters[0], parameters) if learner.step.whole else masters
+    values = flat_views(masters[0], parameters) if learner.optimizer_step.whole else masters
     for parameter, value in zip(parameters, values, strict=True):
         parameter.copy_(value)
 
 
-def explained_variance(batch: Batch) -> float:
+def bounded_explained_variance(batch: Batch) -> float:
     """Returns 1 - Var(return - value) / Var(return) of the samples of a rollout; the variance counts as 0.1 % of the mean square
     at least, since returns that are all the same need no explanation."""
     assert batch.extra is not None

@@ -12,7 +12,7 @@ from torch import Tensor
 from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.envs.streams.open import opened_here
-from sb_dqn.evaluation import open_for, play_episodes
+from sb_dqn.evaluation import open_for_evaluation, play_episodes
 from sb_dqn.types import Batch, BoolArray, EnvLike, FloatArray, Kwargs, ModelLike, Observation
 
 ROWS = 4_096
@@ -113,7 +113,7 @@ def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int)
         own = {key: np.array(value[lane]) for key, value in obs.items()}
         lanes.setdefault(lane, []).append((own, float(step["reward"]), bool(step["done"])))
 
-    stream = open_for(model, env)
+    stream = open_for_evaluation(model, env)
     try:
         played = play_episodes(model, stream, episodes, callback=record, max_steps=10_000, max_total_steps=20_000)
     finally:

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from sb_dqn.checks import check_int, check_keys, check_mapping
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, replaced_monitor_files
-from sb_dqn.envs.vector.env_checks import check_env
+from sb_dqn.envs.vector.env_checks import check_has_spaces
 from sb_dqn.envs.vector.lane_indices import SyncLanes
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
@@ -167,7 +167,7 @@ def make_vec_env(
 
     def lane(rank: int) -> Env:
         env = make_env(env_id, env_kwargs)
-        check_env(env, rank - start_index)
+        check_has_spaces(env, rank - start_index)
         env = with_reset_options(env)
         if seed is not None:
             env.action_space.seed(seed + rank)

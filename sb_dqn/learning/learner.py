@@ -39,7 +39,7 @@ class Learner:
         decay_matrices_only: no weight decay of biases and norms.
 
     Attributes:
-        store, step: the parameters, and the optimizer step.
+        store, optimizer_step: the parameters, and the optimizer step.
         online, target, flat, flat_target, low: see `ParameterStore`.
         optimizer: of torch.
 
@@ -72,8 +72,8 @@ class Learner:
         self.set_batch_size(batch_size)
         self.finite = torch.ones((), dtype=torch.bool, device=self.flat.device)
         """0-d bool tensor, False once a loss or gradient was not finite."""
-        self.step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
-        self.optimizer = self.step.optimizer
+        self.optimizer_step = OptimizerStep(self.flat, online, optimizer_class, optimizer_kwargs, decay_matrices_only)
+        self.optimizer = self.optimizer_step.optimizer
         own = {id(p) for p in online.clipped_apart()} if isinstance(online, ActorCriticNetwork) else set()
         masks = (torch.full_like(p, id(p) in own, dtype=torch.bool) for p in online.parameters())
         self.clipped_separately = flat_copy(masks) if own else None
@@ -136,7 +136,7 @@ class Learner:
         The critic of an actor-critic by classification is clipped by a norm of its own, which is returned second (None
         elsewhere). FQF's fractions are not clipped. Neither is part of the first norm.
         """
-        free = self.step.fractions if self.clipped_separately is None else self.clipped_separately
+        free = self.optimizer_step.fractions if self.clipped_separately is None else self.clipped_separately
         norm: Tensor = (flat if free is None else flat.masked_fill(free, 0.0)).norm()
         own = None if self.clipped_separately is None else flat.masked_fill(~self.clipped_separately, 0.0).norm()
         if self.max_grad_norm is not None:
@@ -170,7 +170,7 @@ class Learner:
 
     def apply(self, gradient: Tensor) -> None:
         """Makes one optimizer step along a gradient `[P]`."""
-        self.step(gradient)
+        self.optimizer_step(gradient)
         self.store.after_step()
 
     def prepare_update(self, generator: torch.Generator) -> None:
@@ -183,18 +183,18 @@ class Learner:
             self.augmentation.draw(generator)
 
     def set_learning_rate(self, rate: float) -> None:
-        self.step.set_learning_rate(rate)
+        self.optimizer_step.set_learning_rate(rate)
 
     def refresh(self) -> None:
         """Recomputes what is derived from the parameters after they were written from outside; see `ParameterStore.refresh`."""
         self.store.refresh()
 
     def state_dict(self) -> State:
-        return self.step.state_dict()
+        return self.optimizer_step.state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Loads the state of the optimizer; parameters are loaded by the policy."""
-        self.step.load_state_dict(state)
+        self.optimizer_step.load_state_dict(state)
 
 
 @contextmanager

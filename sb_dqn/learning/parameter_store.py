@@ -178,6 +178,9 @@ class ParameterStore:
 
 
 def _flatten_low(twin: nn.Module) -> Tensor:
-    """Returns the low-precision parameters of a twin as one flat tensor; they come first, its head is shared."""
+    """Returns the bfloat16 parameters of a twin as one flat tensor.
+
+    They precede the float32 ones, which belong to the head that the twin shares with its master.
+    """
     low = [parameter for parameter in twin.parameters() if parameter.dtype == torch.bfloat16]
     return flatten_parameters(low, torch.bfloat16) if low else torch.empty(0, dtype=torch.bfloat16)

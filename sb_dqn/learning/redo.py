@@ -148,5 +148,5 @@ def recycle(policy: QPolicy | SACPolicy, learner: Learner, dormant: Dormant, res
                     places[f"{name}.{key}"].index_fill_(1, columns, True)
     if learner.group is not None:
         learner.group.broadcast([learner.flat])
-    learner.step.reset_moments(changed, reset_counts)
+    learner.optimizer_step.reset_moments(changed, reset_counts)
     learner.refresh()

@@ -89,7 +89,7 @@ def reset_networks(policy: QPolicy | SACPolicy, learner: Learner, keep: float, s
             _reset(network, new, keep, learns)
     if learner.group is not None:
         learner.group.broadcast([learner.flat, learner.flat_target])
-    learner.step.clear()
+    learner.optimizer_step.clear()
     learner.refresh()
 
 

@@ -39,7 +39,7 @@ def load_moments(model: ModelLike, saved: SB3Zip) -> str:
     if not any(state is None or state.get("state") for state in saved.optimizers.values()):
         return ""
     try:
-        model.learner.step.take_moments(_state(model, saved, renaming(model, saved.policy)))
+        model.learner.optimizer_step.take_moments(_state(model, saved, renaming(model, saved.policy)))
     except (Unfit, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
     return ""

@@ -231,7 +231,7 @@ def test_updates_from_pixels_are_traced(
 ) -> None:
     traced = learnt(name, precision, 2, monkeypatch)
     eager = learnt(name, precision, 10_000, monkeypatch)
-    assert traced.learner.step.steps == eager.learner.step.steps > 2
+    assert traced.learner.optimizer_step.steps == eager.learner.optimizer_step.steps > 2
     assert traced.update_runner.mode == ("eager" if name in ("R2D1", "R2D2") else "traced")
     assert eager.update_runner.mode == "eager"
     assert capsys.readouterr().err == ""

@@ -155,10 +155,10 @@ def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: py
     model = train(case, device, "eager")
     if device == "cpu":  # which has nothing to wait for; the rest of the test runs
         modes = replace_sync_debug_mode(monkeypatch)
-    updates = model.learner.step.steps
+    updates = model.learner.optimizer_step.steps
     with waits_are_errors():
         model.gradient_step()
-    assert model.learner.step.steps == updates + 1
+    assert model.learner.optimizer_step.steps == updates + 1
     if device == "cpu":
         assert modes == ["error", "default"]
 

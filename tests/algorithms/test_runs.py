@@ -316,7 +316,9 @@ def test_parameters_are_copies() -> None:
     for again in (model, other):
         again.set_parameters(kept)
     assert torch.equal(parameters(model), parameters(other))
-    moments = [each.learner.optimizer.state[each.learner.step.masters[0]]["exp_avg"] for each in (model, other)]
+    moments = [
+        each.learner.optimizer.state[each.learner.optimizer_step.masters[0]]["exp_avg"] for each in (model, other)
+    ]
     assert torch.equal(*moments)
     assert moments[0].data_ptr() != moments[1].data_ptr()
 

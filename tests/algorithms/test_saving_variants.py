@@ -93,15 +93,15 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
 def test_the_second_optimizer_comes_back(tmp_path: Path) -> None:
     model = learned(FQF)
     again = loaded(model, tmp_path)
-    mine, theirs = (list(m.learner.step.fraction_optimizer.state.values()) for m in (model, again))
+    mine, theirs = (list(m.learner.optimizer_step.fraction_optimizer.state.values()) for m in (model, again))
     assert len(mine) == 2  # weight and bias of the proposal
     assert mine[0]["step"] == theirs[0]["step"] == model._n_updates
     assert mine[0]["square_avg"].count_nonzero() > 0
     assert all(torch.equal(one["square_avg"], other["square_avg"]) for one, other in zip(mine, theirs, strict=True))
-    before = again.learner.flat[again.learner.step.fractions].clone()
+    before = again.learner.flat[again.learner.optimizer_step.fractions].clone()
     again.set_env(Tiny())
     again.learn(60)
-    assert not torch.equal(again.learner.flat[again.learner.step.fractions], before)
+    assert not torch.equal(again.learner.flat[again.learner.optimizer_step.fractions], before)
 
 
 @pytest.mark.parametrize("name", ["NoisyDQN", "IQN", "Rainbow", "BTR"])
@@ -229,7 +229,7 @@ def test_another_optimizer_begins_anew(tmp_path: Path) -> None:
 
 def test_the_rate_of_the_fractions_may_be_changed(tmp_path: Path) -> None:
     again = loaded(learned(FQF), tmp_path, fraction_learning_rate=0.5)
-    assert again.learner.step.fraction_optimizer.param_groups[0]["lr"] == 0.5
+    assert again.learner.optimizer_step.fraction_optimizer.param_groups[0]["lr"] == 0.5
 
 
 # -- arguments

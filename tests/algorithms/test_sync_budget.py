@@ -98,7 +98,7 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     model: BaseAlgorithm = quick(lanes(count, env), algorithm=ALGORITHMS[algorithm], **settings, **kwargs)
     model.learn(STEPS)
     watch = Watch()
-    if not model.learner.step.plain_adam:
+    if not model.learner.optimizer_step.plain_adam:
         watch.on_host = {id(state["step"]) for state in model.learner.optimizer.state.values()}
     model.gradient_step = watch.within("update", model.gradient_step)  # type: ignore[method-assign]
     assert isinstance(model.collector, InlineCollector)
@@ -245,7 +245,7 @@ def moved(model: Any, steps: int) -> set[str]:
         found |= {"lo": ring.lo, "hi": ring.hi, "edge": ring.edge, "base": ring.base, "total": ring.total}
         found |= {"flat": learner.flat, "target": learner.flat_target, "finite": learner.finite}
         found |= {f"parameter {i}": parameter for i, parameter in enumerate(model.policy.parameters())}
-        state = learner.optimizer.state[learner.step.masters[0]]
+        state = learner.optimizer.state[learner.optimizer_step.masters[0]]
         found |= {f"moment {name}": moment for name, moment in state.items()}
         return {name: tensor.data_ptr() for name, tensor in found.items()}
 
@@ -275,7 +275,7 @@ def test_a_tensor_that_moves_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def replaces(gradient: torch.Tensor) -> None:
         step(gradient)
-        state = model.learner.optimizer.state[model.learner.step.masters[0]]
+        state = model.learner.optimizer.state[model.learner.optimizer_step.masters[0]]
         kept.append(state["exp_avg"])  # else its memory could be used again
         state["exp_avg"] = state["exp_avg"].clone()
 

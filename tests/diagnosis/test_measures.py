@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
-from sb_dqn.diagnosis.model import changed_actions, effective_rank, explained_variance
+from sb_dqn.diagnosis.model import bounded_explained_variance, changed_actions, effective_rank
 from sb_dqn.diagnosis.sample import discounted_returns
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.types import Batch
@@ -64,13 +64,13 @@ def batch_of(returns: list[float], values: list[float], weight: list[float]) -> 
     return Batch({}, none, torch.tensor(returns), none, {}, torch.tensor(weight), none, extra=extra)
 
 
-def test_explained_variance_of_the_samples_without_padding() -> None:
+def test_bounded_explained_variance_of_the_samples_without_padding() -> None:
     batch = batch_of([0.0, 4.0, 1e6], [1.0, 4.0, 0.0], [1.0, 1.0, 0.0])  # errors -1, 0: variance 0.25 of 4
-    assert explained_variance(batch) == pytest.approx(1 - 0.25 / 4)
+    assert bounded_explained_variance(batch) == pytest.approx(1 - 0.25 / 4)
     shifted = batch_of([0.0, 4.0], [10.0, 14.0], [1.0, 1.0])  # an offset is no variance
-    assert explained_variance(shifted) == 1.0
+    assert bounded_explained_variance(shifted) == 1.0
     flat = batch_of([100.0, 100.0], [99.0, 101.0], [1.0, 1.0])  # the same returns: no division by their variance, 0
-    assert -1 < explained_variance(flat) < 1
+    assert -1 < bounded_explained_variance(flat) < 1
 
 
 def test_activations_are_watched_by_name_and_no_longer_than_the_context() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sb_dqn.actors.lanes import open_lanes
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.streams.cpp_vector import EnvPoolStream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 
@@ -48,6 +51,12 @@ def test_lives_and_raw_scores_of_atari() -> None:
         rows = stream.step(np.array([tick % 4, 2]))
         lost += int((rows.slots[0].terminal & ~rows.slots[0].last).sum())
     assert lost > 2
+
+
+def test_a_process_opens_all_lanes_of_one_factory() -> None:
+    stream = open_lanes(partial(envpool.make, "CartPole-v1", env_type="gymnasium", num_envs=2, seed=3), 2, None)
+    assert isinstance(stream, EnvPoolStream)
+    assert stream.num_envs == 2
 
 
 def test_a_seed_after_construction_warns() -> None:

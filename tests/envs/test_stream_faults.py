@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.streams.open import has_lanes, open_stream
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
 from tests.toys import KINDS, DuckVecEnv, ToyGame, VecEnv, toy_policy, toy_stream
@@ -271,3 +271,9 @@ def test_single_environments_factories_and_lists_become_lanes() -> None:
     assert open_stream(stream) is stream
     with pytest.raises(ConfigurationError, match="must be those of its StreamOptions.*got frame_stack=4"):
         open_stream(stream, frame_stack=4)
+
+
+def test_which_environments_have_lanes_of_their_own() -> None:
+    of_envpool = type("CartPole", (), {"__module__": "envpool.classic_control"})()
+    assert all(has_lanes(env) for env in (of_envpool, gymnasium.make_vec("CartPole-v1", num_envs=2)))
+    assert not any(has_lanes(env) for env in ("CartPole-v1", gymnasium.make("CartPole-v1"), [ToyGame]))

@@ -71,7 +71,7 @@ def test_the_optimizer_of_a_policy_descends_and_learn_goes_on_from_there(name: s
     assert descend(model, loss_of) < 0.01
     before = model.learner.flat.clone()
     model.learn(64)
-    assert model.learner.step.steps > 0
+    assert model.learner.optimizer_step.steps > 0
     assert bool(model.learner.flat.isfinite().all())
     assert not model.learner.flat.equal(before)
     torch.testing.assert_close(flat_copy(model.policy.networks[0].parameters()), model.learner.flat, rtol=0, atol=0)

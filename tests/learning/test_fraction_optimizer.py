@@ -64,7 +64,7 @@ def test_a_gradient_of_fractions_is_neither_clipped_nor_counted() -> None:
     from sb_dqn import FQF
 
     learner = FQF("MlpPolicy", Tiny(), n_fractions=3, seed=0, max_grad_norm=1.0).learner
-    fractions = learner.step.fractions
+    fractions = learner.optimizer_step.fractions
     assert fractions is not None
     gradient = torch.where(fractions, 100.0, 2.0)
     norm = learner._clip(gradient, torch.zeros(()))

@@ -237,7 +237,7 @@ def test_a_moment_without_gradient_ends_at_0(optimizer: str, threads: int) -> No
         with patch.object(optimizer_step, "FLUSH_EVERY", every):
             for number in range(2 * FLUSH_EVERY):
                 learner.apply(once if number == 0 else never)
-        moments = learner.optimizer.state[learner.step.masters[0]]
+        moments = learner.optimizer.state[learner.optimizer_step.masters[0]]
         return torch.stack([moment for moment in moments.values() if torch.is_tensor(moment) and moment.ndim])
 
     before = torch.get_num_threads()
@@ -255,16 +255,16 @@ def test_tiny_moments_are_forgotten_at_the_same_steps_after_a_restart() -> None:
         step(learner, make_batch("mlp", number))
     restored = learner_of(make_policy("mlp"))
     restored.load_state_dict(copy.deepcopy(learner.state_dict()))
-    restored.optimizer.state[restored.step.masters[0]]["exp_avg"].fill_(1e-36)
+    restored.optimizer.state[restored.optimizer_step.masters[0]]["exp_avg"].fill_(1e-36)
     restored.apply(torch.zeros_like(restored.flat))
-    assert (restored.optimizer.state[restored.step.masters[0]]["exp_avg"] == 0.0).all()
+    assert (restored.optimizer.state[restored.optimizer_step.masters[0]]["exp_avg"] == 0.0).all()
 
 
 def test_moments_that_count_stay() -> None:
     learner = learner_of(make_policy("mlp"))
     for _ in range(FLUSH_EVERY):
         learner.apply(torch.full_like(learner.flat, 1e-12))
-    moment = learner.optimizer.state[learner.step.masters[0]]["exp_avg"]
+    moment = learner.optimizer.state[learner.optimizer_step.masters[0]]["exp_avg"]
     torch.testing.assert_close(moment, torch.full_like(moment, 1e-12))
 
 

@@ -59,7 +59,7 @@ def assert_changed(before: Tensor, after: Tensor, at: Any, expected: Tensor | fl
 
 def moments(model: Any) -> dict[str, dict[str, Tensor]]:
     """Adam's moments by their name and that of the parameter."""
-    step, online = model.learner.step, model.policy.networks[0]
+    step, online = model.learner.optimizer_step, model.policy.networks[0]
     states = [step.optimizer.state.get(master, {}) for master in step.masters]
     names = [name for name, _ in online.named_parameters()]
     if not step.whole:
@@ -118,7 +118,7 @@ def test_moments_of_changed_weights_are_zero_and_counts_stay_unless_asked(whole:
         model.policy.q_net.head.outputs.of_actions.bias.requires_grad_(False)
         model.learn(1)
     planted(model.learn(40))
-    assert model.learner.step.whole is whole
+    assert model.learner.optimizer_step.whole is whole
     count = model._n_updates
     recycled(model, {"torso.linears.0": [1]}, reset_counts)
     for kind in moments(model).values():
@@ -198,7 +198,7 @@ def test_gains_and_biases_of_a_norm_start_again() -> None:
 
 def test_fractions_read_the_features_too_and_forget() -> None:
     model = quick(algorithm=FQF, fraction_learning_rate=1e-3, policy_kwargs=LAYERS).learn(60)
-    fractions = model.learner.step.fraction_optimizer
+    fractions = model.learner.optimizer_step.fraction_optimizer
     assert fractions is not None
     (square,) = (state["square_avg"] for state in fractions.state.values() if state["square_avg"].dim() == 2)
     square.fill_(0.25)

@@ -58,7 +58,7 @@ def test_the_optimizer_forgets_and_the_rate_stays() -> None:
 
 def test_fractions_of_fqf_forget_too() -> None:
     model = quick(algorithm=FQF, fraction_learning_rate=1e-3).learn(60)
-    fractions = model.learner.step.fraction_optimizer
+    fractions = model.learner.optimizer_step.fraction_optimizer
     assert fractions is not None
     assert fractions.state
     reset_networks(model.policy, model.learner, 0.0, seed=1)

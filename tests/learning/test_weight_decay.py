@@ -138,7 +138,7 @@ def test_every_kind_of_algorithm_learns_and_loads_with_it(algorithm: Any, kwargs
 
 def test_fractions_and_frozen_parameters_have_no_decay() -> None:
     model = quick(algorithm=FQF, policy_kwargs={"net_arch": [8], **MATRICES})
-    fractions = model.learner.step.fractions
+    fractions = model.learner.optimizer_step.fractions
     assert fractions is not None
     before = model.learner.flat[fractions].clone()
     model.policy.q_net.head.requires_grad_(False)
@@ -151,7 +151,7 @@ def test_fractions_and_frozen_parameters_have_no_decay() -> None:
 
 def moments(model: Any) -> list[torch.Tensor]:
     """The first moment of each parameter, in the order of the network."""
-    step = model.learner.step
+    step = model.learner.optimizer_step
     if not step.whole:
         return [step.optimizer.state[master]["exp_avg"] for master in step.masters]
     return flat_views(step.optimizer.state[step.masters[0]]["exp_avg"], step.parameters)

@@ -1,6 +1,7 @@
 """`open_stream`: a `Stream` of rows from any supported kind of environment.
 
-Only the modules of this folder read autoreset modes.
+Only the modules of this folder read autoreset modes. To add a kind of vector environment, write a subclass of `Stream`, and name it
+here in `has_lanes`, `_make_stream` and `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import EnvLike
 
-__all__ = ["Stream", "StreamOptions", "open_stream", "opened_here"]
+__all__ = ["Stream", "StreamOptions", "has_lanes", "open_stream", "opened_here"]
 
 ALLOWED = (
     "an id, a gymnasium.Env, a list of factories, a gymnasium VectorEnv with NEXT_STEP or SAME_STEP autoreset, "
-    "an EnvPool env (env_type='gymnasium'), or a Stable-Baselines3 VecEnv"
+    "an EnvPool env (env_type='gymnasium'), a Stable-Baselines3 VecEnv, or RecordedEpisodes"
 )
 
 
@@ -71,6 +72,11 @@ def open_stream(
     return _seeded(_make_stream(env, frame_stack, options), num_envs, seed)
 
 
+def has_lanes(env: EnvLike) -> bool:
+    """Returns True for an environment of several lanes, which is opened as it is; a stream is none."""
+    return isinstance(env, (VectorEnv, RecordedEpisodes)) or is_sb3(env) or is_envpool(env)
+
+
 def opened_here(env: EnvLike) -> bool:
     """Returns True if `open_stream` creates the environment, so that the caller must close the stream."""
     return isinstance(env, (str, list, tuple)) or callable(env)
@@ -103,8 +109,7 @@ def _vectorized(env: EnvLike, num_envs: int) -> EnvLike:
     """Returns the env itself if it has lanes, else `Lanes` of it."""
     if is_sb3(env):
         check_wrapped(env)
-        return env
-    if isinstance(env, (VectorEnv, RecordedEpisodes)) or is_envpool(env):
+    if has_lanes(env):
         return env
     if isinstance(env, gymnasium.Env):
         return Lanes([lambda: env])

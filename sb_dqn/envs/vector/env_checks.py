@@ -30,7 +30,7 @@ class EnvApiError(TypeError):
     """A result of an environment that breaks gymnasium's interface."""
 
 
-def check_env(env: EnvLike, lane: int) -> None:
+def check_has_spaces(env: EnvLike, lane: int) -> None:
     """Raises on objects that are no environment or have no spaces.
 
     Raises:

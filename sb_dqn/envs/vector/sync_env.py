@@ -17,7 +17,7 @@ from sb_dqn.envs.vector.env_checks import (
     NO_INFO,
     NO_RESULT,
     EnvApiError,
-    check_env,
+    check_has_spaces,
     explain_reset_error,
     explain_step_error,
     with_fix,
@@ -79,7 +79,7 @@ class Lanes(ListedLanes):
         if not self.envs:
             raise ConfigurationError("env_fns must be a list of at least one factory, got none. Pass [make_env] * n.")
         for lane, env in enumerate(self.envs):
-            check_env(env, lane)
+            check_has_spaces(env, lane)
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
             raise ConfigurationError(
                 "each factory must make its own environment, got the same environment from two factories. Pass "

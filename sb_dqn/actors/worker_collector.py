@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sb_dqn.acting.collector import KIND, ActingControl, Collector
 from sb_dqn.actors.chunks import FinishedChunk, Report
-from sb_dqn.actors.processes import Failure, GetState, Message, SetState, State, WorkerProcesses
+from sb_dqn.actors.processes import Failure, GetState, Message, SetState, StateAnswer, WorkerProcesses
 from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.actors.worker import ChunkRequest, Seeds
 from sb_dqn.errors import CheckpointError, EnvironmentFault, user_stacklevel
@@ -260,7 +260,7 @@ class WorkerCollector(Collector):
         for worker in self._everyone:
             self.workers.send(worker, GetState(trust))
             answer = self.workers.receive([worker])[0][1]
-            if not isinstance(answer, State):
+            if not isinstance(answer, StateAnswer):
                 if isinstance(answer, Failure):
                     self._replace(worker, answer)
                 return [], "an actor ended while the checkpoint was written"
