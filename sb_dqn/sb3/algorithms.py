@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from sb_dqn.algorithms import a2c, dqn, ppo, qrdqn, sac
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.sb3.model import TheirConventions
+from sb_dqn.sb3.model import Sb3Conventions
 from sb_dqn.sb3.modules import their_module
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import EnvLike, Kwargs
@@ -23,11 +23,11 @@ from sb_dqn.types import EnvLike, Kwargs
 contrib: Any = their_module("sb3_contrib")
 
 
-class DQN(TheirConventions, dqn.DQN, theirs=stable_baselines3.DQN):
+class DQN(Sb3Conventions, dqn.DQN, theirs=stable_baselines3.DQN):
     """DQN with the signature and conventions of Stable-Baselines3; see `sb_dqn.DQN` for the further keywords."""
 
 
-class QRDQN(TheirConventions, qrdqn.QRDQN, theirs=contrib.QRDQN):
+class QRDQN(Sb3Conventions, qrdqn.QRDQN, theirs=contrib.QRDQN):
     """QR-DQN with the signature and conventions of sb3_contrib; see `sb_dqn.QRDQN` for the further keywords."""
 
     @classmethod
@@ -59,15 +59,15 @@ class ClipRanges:
         return FloatSchedule(value if isinstance(value, (int, float)) else self.by_progress(schedule))
 
 
-class A2C(TheirConventions, a2c.A2C, theirs=stable_baselines3.A2C):
+class A2C(Sb3Conventions, a2c.A2C, theirs=stable_baselines3.A2C):
     """A2C with the signature and conventions of Stable-Baselines3; see `sb_dqn.A2C` for the further keywords."""
 
 
-class PPO(TheirConventions, ClipRanges, ppo.PPO, theirs=stable_baselines3.PPO):
+class PPO(Sb3Conventions, ClipRanges, ppo.PPO, theirs=stable_baselines3.PPO):
     """PPO with the signature and conventions of Stable-Baselines3; see `sb_dqn.PPO` for the further keywords."""
 
 
-class SAC(TheirConventions, sac.SAC, theirs=stable_baselines3.SAC):
+class SAC(Sb3Conventions, sac.SAC, theirs=stable_baselines3.SAC):
     """SAC with the signature and conventions of Stable-Baselines3; see `sb_dqn.SAC` for the further keywords."""
 
     actor = property(attrgetter("policy.nets.actor"))
@@ -85,7 +85,7 @@ class SAC(TheirConventions, sac.SAC, theirs=stable_baselines3.SAC):
         return self.policy.nets.log_alpha.value.detach().exp()
 
 
-class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.RecurrentPPO):
+class RecurrentPPO(Sb3Conventions, ClipRanges, ppo.PPO, theirs=contrib.RecurrentPPO):
     """PPO with a recurrent policy, with the signature and conventions of sb3_contrib."""
 
     @classmethod
@@ -130,7 +130,7 @@ class RecurrentPPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Recurre
         return {"memory": memory, "action": self.policy.no_action(len(parts)), "frames": None}
 
 
-class MaskablePPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.MaskablePPO):
+class MaskablePPO(Sb3Conventions, ClipRanges, ppo.PPO, theirs=contrib.MaskablePPO):
     """PPO with action masks, which the `action_masks()` of each environment returns, as in sb3_contrib."""
 
     @classmethod
@@ -145,12 +145,12 @@ class MaskablePPO(TheirConventions, ClipRanges, ppo.PPO, theirs=contrib.Maskable
         return {"action_mask": "info", **settings}
 
     def learn(self, *args: Any, use_masking: bool = True, **kwargs: Any) -> Any:
-        """Trains the model; see `TheirConventions.learn`.
+        """Trains the model; see `Sb3Conventions.learn`.
 
         Args:
-            args: those of `TheirConventions.learn`.
+            args: those of `Sb3Conventions.learn`.
             use_masking: False: all actions are legal.
-            kwargs: those of `TheirConventions.learn`.
+            kwargs: those of `Sb3Conventions.learn`.
 
         Raises:
             ConfigurationError: an environment has no masks.

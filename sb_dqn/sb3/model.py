@@ -69,11 +69,11 @@ Algorithm: Any = object
 """The algorithm that a subclass of the mixin lists last."""
 
 
-class TheirConventions(Algorithm):  # type: ignore[misc]  # it uses the methods and attributes of the algorithm
+class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods and attributes of the algorithm
     """Signature, environments, frequencies, logger and attributes of Stable-Baselines3.
 
     A subclass lists this class first and the algorithm last, and names their class:
-    `class DQN(TheirConventions, dqn.DQN, theirs=...)`.
+    `class DQN(Sb3Conventions, dqn.DQN, theirs=...)`.
     """
 
     theirs: ClassVar[type[Any]]
