@@ -7,6 +7,7 @@ import os
 import tempfile
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -53,6 +54,12 @@ class Broken(Tiny):
 def lanes(when: str) -> list[Any]:
     """Factories of two lanes, of which the second raises."""
     return [Tiny, partial(Broken, when)]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts temporary files in a folder of this test, since other tests have workers at the same time."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def left_files() -> list[str]:
