@@ -28,14 +28,19 @@ _HOMES = {
     "make_vec_env": "sb_dqn.envs.make",
 }
 
+_MODULES = ("callbacks", "envs", "errors", "hub", "logger", "plotting", "policies", "presets", "schedules")
+"""Modules that need no import of their own, as in `sb_dqn.presets.list()`."""
+
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"sb_dqn.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'sb_dqn' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])

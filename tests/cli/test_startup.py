@@ -46,6 +46,15 @@ def test_no_heavy_package_is_loaded(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_modules_of_the_package_need_no_import_of_their_own() -> None:
+    script = (
+        "import sb_dqn; assert sb_dqn.presets.list(env='LunarLander-v3'); assert sb_dqn.callbacks.EvalCallback; "
+        "print([name for name in sb_dqn._MODULES if getattr(sb_dqn, name).__name__ != f'sb_dqn.{name}'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_garbage_collection_over_torch_at_exit() -> None:
     """The final garbage collection took a second of every command that had imported torch."""
     script = (

@@ -148,6 +148,21 @@ def test_agents_for_few_steps_have_the_settings_of_their_papers_and_learn(name: 
         model.close()
 
 
+def test_agent_for_few_steps_and_vectors_resets_anneals_and_decays() -> None:
+    model: Any = DQN.from_preset(
+        "CartPole-v1", preset="bbf-vectors", learning_starts=40, batch_size=8, seed=0, device="cpu"
+    )
+    model.learn(50)
+    assert model._n_updates == 2 * 10
+    assert model.replay.view.horizon.current == (10, pytest.approx(0.97, abs=1e-3))
+    assert [group["weight_decay"] for group in model.learner.optimizer.param_groups] == [0.1, 0.0]
+    assert model.policy.config.act_with == "target"
+    resets = model.arguments["resets"]
+    preset = find_preset("DQN", "CartPole-v1", "bbf-vectors")
+    assert preset is not None
+    assert resets["every"] < resets["until"] < 2 * preset.n_timesteps
+
+
 def test_class_outside_the_package_has_the_presets_of_its_parent() -> None:
     assert OwnDQN.from_preset("CartPole-v1").arguments["tau"] == 0.05
 
