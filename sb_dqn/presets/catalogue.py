@@ -27,7 +27,7 @@ class Preset:
     """Name of the entry: an environment id or a pattern such as `ALE/*`."""
     algorithm: str
     """Name of the file, lower case; the parent algorithm for a variant without its own entry."""
-    source: str
+    source: str = field(repr=False)
     """Origin of the numbers: a paper, a repository or a tuning run."""
     n_timesteps: int
     """Environment steps over all lanes."""
@@ -35,11 +35,11 @@ class Preset:
     """Name of the policy, such as `MlpPolicy`."""
     n_envs: int = 1
     """Number of lanes."""
-    result: str | None = None
+    result: str | None = field(default=None, repr=False)
     """Result measured with these settings; None if not measured."""
-    env_kwargs: Settings = field(default_factory=dict)
+    env_kwargs: Settings = field(default_factory=dict, repr=False)
     """Keyword arguments of the environment."""
-    settings: Settings = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict, repr=False)
     """Keyword arguments of the constructor; a schedule is text (`linear 1e-3`)."""
 
 

@@ -151,3 +151,10 @@ def test_every_shipped_entry_is_complete() -> None:
         assert preset.n_timesteps > 0
         assert preset.n_envs >= 1
         assert preset.policy in {"MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy"}
+
+
+def test_preset_is_printed_on_a_line_without_its_settings() -> None:
+    preset = find_preset("DQN", "CartPole-v1")
+    assert (
+        repr(preset) == "Preset(name='CartPole-v1', algorithm='dqn', n_timesteps=50000, policy='MlpPolicy', n_envs=1)"
+    )
