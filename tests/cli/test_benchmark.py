@@ -107,12 +107,18 @@ def test_each_run_has_a_row_with_what_it_was_made_by(done: Path) -> None:
     assert all(len(curve["curve"].split()) == 10 for curve in rows(done, "curves.csv"))
 
 
+@pytest.mark.parametrize(
+    ("present", "earlier"),
+    [("gamma: 0.99", "gamma: 0.5"), ("redo: false", "redo: true")],
+    ids=["a setting of the preset", "a setting that the preset no longer has"],
+)
 def test_finished_runs_stay_and_runs_of_other_settings_are_made_again(
-    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    present: str, earlier: str, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = Path(shutil.copytree(done, tmp_path / "out"))
     (config,) = (out / "runs" / "QRDQN_CartPole-v1_100").glob("*/config.yaml")
-    config.write_text(config.read_text().replace("gamma: 0.99", "gamma: 0.5"))
+    assert present in config.read_text()
+    config.write_text(config.read_text().replace(present, earlier))
     before = {path: path.read_bytes() for path in out.glob("runs/*/*/result.yaml")}
     assert run("small", "--resume", "--out", out) == 0
     assert "1 of 3 runs to do" in (said := capsys.readouterr().out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from statistics import pstdev
 from typing import Any
 
+import sb_dqn
 from sb_dqn.algorithms.registry import NAMES
 from sb_dqn.cli.benchmark.peer import find_peer_preset
 from sb_dqn.errors import ConfigurationError, nearest
@@ -31,6 +33,8 @@ RESULTS = "results.csv"
 CURVES = "curves.csv"
 OWN = "sb_dqn"
 """Name of this library in the column `library`."""
+WITHOUT_EFFECT = ("device", "verbose", "tensorboard_log")
+"""Keywords of a run that do not change what it measures."""
 Queue = Mapping[str, Mapping[str, Sequence[int]]]
 """Seeds to train, of each agent on each task."""
 
@@ -125,7 +129,13 @@ class Entry(Job):
         return max(runs, key=lambda run: int(run.folder.name.rpartition("_")[2]), default=None)
 
     def _is_current(self, run: Run) -> bool:
-        return all(run.settings.get(name) == value for name, value in self.expected["settings"].items()) and all(
+        """Returns whether a run has the expected settings, and the defaults of its class for all other keywords."""
+        expected = self.expected["settings"]
+        defaults = _defaults(self.algorithm) if self.library == OWN else {}
+        others = {
+            name: value for name, value in defaults.items() if name in run.settings and name not in WITHOUT_EFFECT
+        }
+        return all(run.settings.get(name) == value for name, value in {**others, **expected}.items()) and all(
             run.config.get(name) == value for name, value in self.expected.items() if name != "settings"
         )
 
@@ -213,6 +223,13 @@ def _entry(out: Path, agent: str, task: Task, seed: int) -> Entry:
 def _slug(name: str) -> str:
     """Returns a name as part of a file name."""
     return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
+
+
+@cache
+def _defaults(algorithm: str) -> Settings:
+    """Returns the defaults of the keywords of a class, as `config.yaml` has them."""
+    keywords = inspect.signature(getattr(sb_dqn, algorithm)).parameters.values()
+    return {keyword.name: plain_data(keyword.default) for keyword in keywords if keyword.default is not keyword.empty}
 
 
 @cache
