@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import pstdev
-from typing import Any
+from typing import Any, cast
 
-import sb_dqn
 from sb_dqn.algorithms.registry import NAMES
 from sb_dqn.cli.benchmark.peer import find_peer_preset
 from sb_dqn.errors import ConfigurationError, nearest
@@ -24,6 +22,7 @@ from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
 from sb_dqn.runs.run import Run
+from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.types import Kwargs, Settings
 
 FOLDER = Path(catalogue.__file__).parent / "suites"
@@ -228,8 +227,7 @@ def _slug(name: str) -> str:
 @cache
 def _defaults(algorithm: str) -> Settings:
     """Returns the defaults of the keywords of a class, as `config.yaml` has them."""
-    keywords = inspect.signature(getattr(sb_dqn, algorithm)).parameters.values()
-    return {keyword.name: plain_data(keyword.default) for keyword in keywords if keyword.default is not keyword.empty}
+    return cast(Settings, plain_data(constructor_defaults(algorithm_class(algorithm))))
 
 
 @cache
