@@ -120,6 +120,7 @@ ENVS = {
     "*NoFrameskip-v4": "PongNoFrameskip-v4",
     "MinAtar/*": "MinAtar/Breakout-v1",
     "tmaze-50": "sb_dqn/TMaze-v0",
+    "bbf-vectors": "LunarLander-v3",
 }
 """An environment for each pattern; other entries that are no environment are for Pong, one of them for CartPole."""
 
