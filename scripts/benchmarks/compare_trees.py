@@ -133,7 +133,7 @@ def main(options: argparse.Namespace) -> None:
     scale = Scale(cartpole=(12_800, 0), pendulum=(500, 0), pong=(1_000, 3_000, 0), compiled=False)
     trees = [options.before.resolve(), options.after.resolve()]
     pair = Comparison("after / before", ("after",), ("before",))
-    for benchmark in (one for one in suite(scale) if one.name in options.names):
+    for benchmark in (one for one in suite(scale) if one.name in options.names and one.name != UPDATES):
         for measurement in benchmark.measurements:
             if measurement.peer is None:
                 rounds = compare_trees(trees, measurement.arguments, options.blocks)
