@@ -36,8 +36,9 @@ class Noise(NamedTuple):
         if not self.normal.numel():
             return
         if self.factorised:
-            self.normal.copy_(self.normal.abs().sqrt_().copysign_(self.normal))
-        torch.special.ndtr(self.uniform, out=self.uniform)
+            torch.copysign(self.normal.abs().sqrt_(), self.normal, out=self.normal)
+        if self.uniform.numel():
+            torch.special.ndtr(self.uniform, out=self.uniform)
 
     def draw(self, generator: torch.Generator) -> None:
         """Draws numbers in place, in one call, that become the noise by `after_draw`, which a trace may hold."""
@@ -53,7 +54,8 @@ class Noise(NamedTuple):
             return self
         normal = self.normal.abs().sqrt().copysign(self.normal) if self.factorised else self.normal
         # ndtr(z) is uniform if z is normal
-        return self._replace(normal=normal, uniform=torch.special.ndtr(self.uniform))
+        uniform = torch.special.ndtr(self.uniform) if self.uniform.numel() else self.uniform
+        return self._replace(normal=normal, uniform=uniform)
 
 
 NO_NOISE = Noise(torch.empty(1, 0), torch.empty(0, 0))
