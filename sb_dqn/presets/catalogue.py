@@ -192,10 +192,21 @@ def merge_settings(preset: Settings, assigned: Settings) -> Kwargs:
 
 
 def merge_policy_kwargs(base: Settings, override: Settings) -> Kwargs:
-    """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key."""
+    """Returns `policy_kwargs` with `override` over `base`; the dicts of `MERGED` are merged key by key.
+
+    Keywords of a features extractor are dropped if `override` names another one, which has keywords of its own.
+    """
+    before, after = (_class_name(kwargs.get("features_extractor_class")) for kwargs in (base, override))
+    if before is not None and after not in (None, before):
+        base = {name: value for name, value in base.items() if name != "features_extractor_kwargs"}
     inner = {
         name: {**base[name], **override[name]}
         for name in MERGED
         if isinstance(base.get(name), Mapping) and isinstance(override.get(name), Mapping)
     }
     return {**base, **override, **inner}
+
+
+def _class_name(found: object) -> object:
+    """Returns the name of a class, and a name as it is."""
+    return found.__name__ if isinstance(found, type) else found

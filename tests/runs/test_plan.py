@@ -7,6 +7,9 @@ from typing import Any
 import click
 import pytest
 
+from sb_dqn.nn.torsos.convolutions import NatureCNN
+from sb_dqn.nn.torsos.impala import ImpalaCNN
+from sb_dqn.presets.catalogue import merge_policy_kwargs
 from sb_dqn.runs.plan import STEPS_WITHOUT_PRESET, make_plan
 
 
@@ -104,6 +107,26 @@ def test_policy_kwargs_are_merged_with_those_of_the_preset(policy_kwargs: str, e
     settings = make_plan("Rainbow", "CartPole-v1", assignments=[f"policy_kwargs={policy_kwargs}"]).settings
     assert settings["policy_kwargs"] == expected
     assert make_plan("Rainbow", "CartPole-v1").settings["policy_kwargs"] == before
+
+
+def test_another_extractor_drops_the_keywords_of_the_presets() -> None:
+    """`width` is no keyword of NatureCNN; the optimizer's keywords stay, and so do those of the same extractor."""
+    bbf = {
+        "features_extractor_class": "ImpalaCNN",
+        "features_extractor_kwargs": {"width": 4},
+        "optimizer_kwargs": {"eps": 1e-4},
+    }
+    changed = merge_policy_kwargs(
+        bbf, {"features_extractor_class": NatureCNN, "features_extractor_kwargs": {"paddings": [2, 2, 1]}}
+    )
+    assert changed == {
+        "features_extractor_class": NatureCNN,
+        "features_extractor_kwargs": {"paddings": [2, 2, 1]},
+        "optimizer_kwargs": {"eps": 1e-4},
+    }
+    assert "features_extractor_kwargs" not in merge_policy_kwargs(bbf, {"features_extractor_class": "NatureCNN"})
+    for same in ("ImpalaCNN", ImpalaCNN):
+        assert merge_policy_kwargs(bbf, {"features_extractor_class": same})["features_extractor_kwargs"] == {"width": 4}
 
 
 def test_extractor_keywords_are_merged_and_keep_null() -> None:
