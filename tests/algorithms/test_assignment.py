@@ -9,6 +9,7 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.errors import ConfigurationError
+from tests.full import a_few
 from tests.tiny import quick
 
 ASSIGNED: list[Any] = [
@@ -24,7 +25,7 @@ ASSIGNED: list[Any] = [
 
 
 @pytest.mark.parametrize(("algorithm", "changes", "settings"), ASSIGNED)
-@pytest.mark.parametrize("steps", [0, 60])
+@pytest.mark.parametrize("steps", a_few([0, 60], 60))
 def test_numbers_of_the_loss_that_are_assigned_take_effect(
     algorithm: Any, changes: dict[str, Any], settings: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

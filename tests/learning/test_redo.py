@@ -15,6 +15,7 @@ from sb_dqn.learning.redo import Redo, recycle
 from sb_dqn.nn.units import find_units
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
+from tests.full import a_few
 from tests.several_learners import run_learners
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
@@ -352,7 +353,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", a_few(CASES, "all switches", "IQN", "R2D2", "SAC", "resets"))
 def test_runs_with_redo(name: str) -> None:
     """The run learns on, differs from one without, and is the same twice. A threshold near 1 finds many dormant units."""
 

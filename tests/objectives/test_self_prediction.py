@@ -22,6 +22,7 @@ from sb_dqn.losses.sequences import self_prediction_loss
 from sb_dqn.nn.latent import LatentModel, renormalized
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
 from tests.continuing import digest
+from tests.full import a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 IMAGE: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
@@ -184,7 +185,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", a_few(CASES, "vector", "all switches", "dict", "C51", "shared heads"))
 def test_runs(name: str) -> None:
     def run() -> Any:
         settings = dict(CASES[name])
