@@ -121,6 +121,7 @@ ENVS = {
     "MinAtar/*": "MinAtar/Breakout-v1",
     "tmaze-50": "sb_dqn/TMaze-v0",
     "bbf-vectors": "LunarLander-v3",
+    "minatar-100k": "MinAtar/Breakout-v1",
 }
 """An environment for each pattern; other entries that are no environment are for Pong, one of them for CartPole."""
 
