@@ -125,9 +125,8 @@ def shift_images(x: Tensor, offsets: Tensor, pad: int, hwc: bool = False) -> Ten
     image = torch.arange(count, device=x.device).view(-1, 1)
     rows = (torch.arange(height, device=x.device) + down - pad).clamp(0, height - 1)
     sides = [pixels[:, :, edge : edge + 1].expand(-1, -1, pad, -1) for edge in (0, width - 1)]
-    padded = torch.cat([sides[0], pixels, sides[1]], 2).view(count, height, -1)
-    spans = padded.unfold(
-        2, width * depth, depth
-    )  # [N, H, 2 pad + 1, W C], a view: each row of a crop is one span of numbers
+    padded = torch.cat([sides[0], pixels, sides[1]], 2).reshape(count, height, -1)
+    # each row of a crop is one span of numbers, which is copied at once
+    spans = padded.unfold(2, width * depth, depth)  # [N, H, 2 pad + 1, W C], a view
     moved = spans[image, rows, right].view(pixels.shape)
     return moved if hwc else moved.permute(0, 3, 1, 2)
