@@ -137,10 +137,17 @@ def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
     assert (site / "pages" / "algorithms" / "dqn.md").read_text() == "# DQN\n\n## Results\n\nOlder ones.\n"
 
 
+KIT = [
+    ("sb_dqn", f"{game}{arm}")
+    for game in ("Breakout", "SpaceInvaders")
+    for arm in ("", ", replay ratio 1", ", kit", ", 500k", ", kit, 500k")
+]
+
+
 @pytest.mark.parametrize(
-    ("page", "suite", "cells"),
+    ("page", "suite", "cells", "digits"),
     [
-        ("index.md", "classic", [("sb_dqn", "CartPole-v1"), ("sb3", "CartPole-v1")]),
+        ("index.md", "classic", [("sb_dqn", "CartPole-v1"), ("sb3", "CartPole-v1")], 0),
         (
             "networks.md",
             "switches",
@@ -148,12 +155,17 @@ def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
                 *[("sb_dqn", f"replay ratio {ratio}{resets}") for ratio in (4, 1) for resets in ("", ", resets")],
                 *[("sb_dqn", f"replay ratio 4, ReDo{counts}") for counts in ("", " and counts")],
             ],
+            0,
         ),
+        ("networks.md", "kit", KIT, 1),
+        ("algorithms/data-efficient-rainbow.md", "kit", [("sb_dqn", "Breakout, kit"), ("sb_dqn", "Breakout, 500k")], 1),
     ],
 )
-def test_scores_in_the_text_are_those_of_the_data(page: str, suite: str, cells: list[tuple[str, str]]) -> None:
+def test_scores_in_the_text_are_those_of_the_data(
+    page: str, suite: str, cells: list[tuple[str, str]], digits: int
+) -> None:
     found = {(cell.library, cell.task): cell for cell in publish.cells_of(read_suite(suite)) if cell.algorithm == "DQN"}
     text = " ".join((publish.PAGES / page).read_text(encoding="utf-8").split())
     for cell in cells:
         scores = found[cell].numbers("score")
-        assert f"{fmean(scores):.0f} ± {stdev(scores):.0f}" in text, cell
+        assert f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}" in text, cell
