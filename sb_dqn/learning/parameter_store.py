@@ -47,6 +47,8 @@ class ParameterStore:
         self.low_target = torch.empty(0)
         self.low_buffers: list[tuple[Tensor, Tensor]] = []
         self.low_target_buffers: list[tuple[Tensor, Tensor]] = []
+        self._low_runs: list[tuple[slice, slice]] = []
+        self._low_target_runs: list[tuple[slice, slice]] = []
         if precision == "bf16":
             self.online = online.twin(torch.bfloat16)
             self.target = self.online if target is online else target.twin(torch.bfloat16)
@@ -54,6 +56,8 @@ class ParameterStore:
             self.low_target = self.low if target is online else _flatten_low(self.target)
             self.low_buffers = list(zip(online.buffers(), self.online.buffers(), strict=True))
             self.low_target_buffers = list(zip(target.buffers(), self.target.buffers(), strict=True))
+            self._low_runs = _low_runs(self.online)
+            self._low_target_runs = self._low_runs if target is online else _low_runs(self.target)
         self.masters = list(online.parameters())
         self.target_masters = list(target.parameters())
         self.trained = list(self.online.parameters())
@@ -109,8 +113,7 @@ class ParameterStore:
 
     def after_step(self) -> None:
         """Copies the parameters of an optimizer step to the low-precision twin, and the twin's buffers back."""
-        if self.low is not None:
-            self.low.copy_(self.flat[: self.low.numel()])
+        self._lower_online()
         for master, twin in self.low_buffers:
             master.copy_(twin)
         self._invalidate_online()
@@ -130,8 +133,7 @@ class ParameterStore:
             self.flat_target.lerp_(followed, tau)
         for target, online in self.buffers:
             target.copy_(online)
-        if self.low is not None:
-            self.low_target.copy_(self.flat_target[: self.low.numel()])
+        self._lower_target()
         for master, twin in self.low_target_buffers:
             twin.copy_(master)
         if self._target_weights is not None:
@@ -161,14 +163,21 @@ class ParameterStore:
     def refresh(self) -> None:
         """Recomputes what is derived from the master parameters and buffers after they were written from outside: the
         low-precision twins and the normalized weights of spectral layers."""
-        if self.low is not None:
-            self.low.copy_(self.flat[: self.low.numel()])
-            self.low_target.copy_(self.flat_target[: self.low.numel()])
+        self._lower_online()
+        self._lower_target()
         for master, twin in self.low_buffers + self.low_target_buffers:
             twin.copy_(master)
         self._invalidate_online()
         if self._target_weights is not None:
             self._target_weights.invalidate()
+
+    def _lower_online(self) -> None:
+        for low, high in self._low_runs:
+            self.low[low].copy_(self.flat[high])  # type: ignore[index]  # runs are of a low-precision twin
+
+    def _lower_target(self) -> None:
+        for low, high in self._low_target_runs:
+            self.low_target[low].copy_(self.flat_target[high])
 
     def _invalidate_online(self) -> None:
         """Notes that the online parameters have changed; the next act normalizes them."""
@@ -178,9 +187,20 @@ class ParameterStore:
 
 
 def _flatten_low(twin: nn.Module) -> Tensor:
-    """Returns the bfloat16 parameters of a twin as one flat tensor.
-
-    They precede the float32 ones, which belong to the head that the twin shares with its master.
-    """
+    """Returns the bfloat16 parameters of a twin as one flat tensor, without the float32 ones that it shares with its master."""
     low = [parameter for parameter in twin.parameters() if parameter.dtype == torch.bfloat16]
     return flatten_parameters(low, torch.bfloat16) if low else torch.empty(0, dtype=torch.bfloat16)
+
+
+def _low_runs(twin: nn.Module) -> list[tuple[slice, slice]]:
+    """Returns the places of successive bfloat16 parameters in the flat tensors of a twin and of its master, one pair per run."""
+    runs: list[tuple[slice, slice]] = []
+    low = high = 0
+    for parameter in twin.parameters():
+        size = parameter.numel()
+        if parameter.dtype == torch.bfloat16:
+            before = runs.pop() if runs and runs[-1][1].stop == high else (slice(low, low), slice(high, high))
+            runs.append((slice(before[0].start, low + size), slice(before[1].start, high + size)))
+            low += size
+        high += size
+    return runs

@@ -198,6 +198,25 @@ def test_runs(name: str) -> None:
     assert digest(first) == digest(again)
 
 
+@pytest.mark.parametrize("algorithm", [CategoricalDQN, QRDQN, FQF])
+def test_half_precision_twins_follow_their_masters_on_both_sides_of_the_head(algorithm: Any) -> None:
+    model = quick(
+        lanes(2, partial(Tiny, "image")),
+        algorithm=algorithm,
+        self_prediction=AHEAD,
+        precision="bf16",
+        dueling=True,
+        **IMAGE,
+    ).learn(60)
+    learner = model.learner
+    learner.store.sync_target(0.25)
+    names = [name.partition(".")[0] for name, _ in learner.online.named_parameters()]
+    assert names.index("head") < names.index("latent_model")
+    for master, twin in ((model.policy.q_net, learner.online), (model.policy.q_net_target, learner.target)):
+        for (name, high), low in zip(master.named_parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(low, high.to(low.dtype), rtol=0, atol=0, msg=name)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
