@@ -32,7 +32,7 @@ class QNetworkConfig:
 
     Args:
         distribution: what the network learns about the return.
-        dueling: duplicate the last hidden layer, for the state value and for the advantages.
+        dueling: separate output layers for the state value and for the advantages.
         noisy: noise in the weights of the head and of every hidden layer (behind the recurrent layer, if any). If None, the weights
             have no noise.
         act_with: "online" or "target": the network that selects actions.
@@ -57,11 +57,14 @@ class TorsoConfig:
     """Hidden layers between features and head.
 
     Args:
-        widths: widths of the layers; dueling duplicates the last one.
+        widths: widths of the layers; dueling duplicates the last one unless it is shared.
         activation_fn: activation after each layer.
         layer_norm: layer norm before each activation.
         spectral_norm: divide the weights by their largest singular value.
         scale_trunk_gradient: with dueling, multiply the gradient below the last layer by 1/sqrt(2).
+        share_last_layer: with dueling, the last layer is one for state value and advantages.
+        xavier_init: Xavier's uniform initial weights (Glorot and Bengio 2010) and biases of 0 in all linear layers and convolutions of
+            the network but those of an embedding of fractions. If False, each layer has its own initial weights.
     """
 
     widths: Sequence[int]
@@ -69,6 +72,8 @@ class TorsoConfig:
     layer_norm: bool = False
     spectral_norm: bool = False
     scale_trunk_gradient: bool = False
+    share_last_layer: bool = False
+    xavier_init: bool = False
 
 
 class UnrolledFeatures(NamedTuple):
@@ -119,7 +124,8 @@ class QNetwork(nn.Module):
         self.embedding = config.distribution.make_embedding(self.torso.out_features)
         last = partial(layers, self.torso.out_features, torso.widths[-1:], linear=linear)
         scale = 1.0 / math.sqrt(2.0) if torso.scale_trunk_gradient else 1.0
-        self.last: nn.Module = DuelingStreams(last(), last(), scale) if config.dueling else last()
+        two_streams = config.dueling and not torso.share_last_layer
+        self.last: nn.Module = DuelingStreams(last(), last(), scale) if two_streams else last()
         outputs = partial(
             partial(SharedOutputs, iterations=config.iterations) if config.iterations else Outputs,
             config.linear,
@@ -138,6 +144,8 @@ class QNetwork(nn.Module):
             self.latent_model = LatentModel(
                 self.torso.out_features, shape, actions.branches, self._check_projection(torso, recurrent)
             )
+        if torso.xavier_init:
+            self._make_xavier()
         self.noise_width = assign_noise(self)
         if recurrent is not None:
             behind = {name: f"answer.{name}" for name in ("torso", "embedding", "last", "head")}
@@ -160,6 +168,14 @@ class QNetwork(nn.Module):
             noise = self._with_heads(noise)
         x, fractions = self.embed(obs, noise, acting)
         return self.head(x, mask, noise, fractions)
+
+    def _make_xavier(self) -> None:
+        own = set() if self.embedding is None else set(self.embedding.modules())
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Conv2d, NoisyLinear)) and module not in own:
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def embed(self, obs: dict[str, Tensor], noise: Noise | None = None, acting: bool = False) -> tuple[Tensor, Any]:
         """Returns the features `[N, ..., H]` that the head maps to values, and the fractions of an implicit head. See `forward`."""
@@ -192,7 +208,7 @@ class QNetwork(nn.Module):
                 f"policy_kwargs['net_arch'] must have a hidden layer behind the latent state with self_prediction, got "
                 f"{list(torso.widths)}. Give for example [256, 256]."
             )
-        return torso.widths[-1] * (2 if self.config.dueling else 1)
+        return torso.widths[-1] * (2 if isinstance(self.last, DuelingStreams) else 1)
 
     def latent(self, obs: dict[str, Tensor]) -> Tensor:
         """Returns the latent states `[N, F]` of observations: what the last hidden layers read."""

@@ -44,6 +44,10 @@ class QPolicy(Policy):
         spectral_norm: True divides weights by their largest singular value (Miyato et al. 2018, arXiv 1802.05957): of the
             convolutions of a CNN of this package, or, without one, of the hidden layers.
         scale_trunk_gradient: with dueling, True scales the gradient below the two streams by 1/sqrt(2).
+        share_last_layer: with dueling, True gives state value and advantages the same last hidden layer, so that only the output
+            layers are two. If False, each has its own.
+        xavier_init: True draws the weights of linear layers and convolutions from Xavier's uniform distribution (Glorot and Bengio
+            2010), with biases of 0, as Dopamine and the code of BBF do. If False, they are PyTorch's.
         config: dueling, noisy and distribution; set by the algorithm, not by `policy_kwargs`.
         recurrent_config: recurrent layer; set by `RecurrentQPolicy`, not by `policy_kwargs`.
 
@@ -67,6 +71,8 @@ class QPolicy(Policy):
         layer_norm: bool = False,
         spectral_norm: bool = False,
         scale_trunk_gradient: bool = False,
+        share_last_layer: bool = False,
+        xavier_init: bool = False,
         config: QNetworkConfig | None = None,
         recurrent_config: RecurrentConfig | None = None,
     ) -> None:
@@ -74,9 +80,15 @@ class QPolicy(Policy):
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
         self.actions = ActionShape.of(action_space)
         self.config = config or QNetworkConfig()
-        if check_bool("policy_kwargs['scale_trunk_gradient']", scale_trunk_gradient) and not self.config.dueling:
+        for name, given in (("scale_trunk_gradient", scale_trunk_gradient), ("share_last_layer", share_last_layer)):
+            if check_bool(f"policy_kwargs['{name}']", given) and not self.config.dueling:
+                raise ConfigurationError(
+                    f"policy_kwargs['{name}'] must be False without dueling=True, got True. Give both or none."
+                )
+        if scale_trunk_gradient and share_last_layer:
             raise ConfigurationError(
-                "policy_kwargs['scale_trunk_gradient'] must be False without dueling=True, got True. Give both or none."
+                "policy_kwargs['scale_trunk_gradient'] must be False with share_last_layer=True, which leaves no two streams, got True. "
+                "Give one of them."
             )
         self.net_arch = check_widths(net_arch, self._default_net_arch(extractor))
         self._make_features, kwargs, hidden = features_maker(
@@ -96,8 +108,9 @@ class QPolicy(Policy):
             )
         widths = self.net_arch if recurrent_config is not None else [*cnn_layers, *self.net_arch]
         self._torso = TorsoConfig(
-            widths, check_activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient
-        )
+            widths, check_activation(activation_fn), layer_norm, spectral_norm and not own_cnn, scale_trunk_gradient,
+            share_last_layer, check_bool("policy_kwargs['xavier_init']", xavier_init),
+        )  # fmt: skip
         if recurrent_config is not None:
             encoder = (*cnn_layers, *recurrent_config.encoder_arch)
             self.recurrent_config = replace(recurrent_config, encoder_arch=encoder)

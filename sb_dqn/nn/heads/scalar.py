@@ -27,7 +27,7 @@ class Outputs(nn.Module):
         depth: number Z of outputs per action.
         branches: number of actions of each branch, (A,) for one Discrete space; shorter branches are padded.
         branched: True if the output has an axis D of branches.
-        dueling: True if the features are `[..., 2 H]`, those of a value stream and an advantage stream.
+        dueling: True for a state value and advantages: of features `[..., 2 H]`, those of two streams, or of the same `[..., H]`.
     """
 
     share: Tensor
@@ -43,6 +43,7 @@ class Outputs(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = (len(branches), max(branches), depth) if branched else (max(branches), depth)
+        self.width = width
         self.of_actions = linear(width, len(branches) * max(branches) * depth)
         self.of_state = linear(width, depth) if dueling else None
         self.even = min(branches) == max(branches)
@@ -54,7 +55,7 @@ class Outputs(nn.Module):
         x = x.float()
         if self.of_state is None:
             return self.of_actions(x, noise).unflatten(-1, self.shape)  # type: ignore[no-any-return]  # nn.Module.__call__
-        of_state, of_actions = x.chunk(2, -1)
+        of_state, of_actions = (x, x) if x.shape[-1] == self.width else x.chunk(2, -1)
         advantage: Tensor = self.of_actions(of_actions, noise).unflatten(-1, self.shape)
         mean = advantage.mean(-2, keepdim=True) if self.even else (advantage * self.share).sum(-2, keepdim=True)
         value: Tensor = self.of_state(of_state, noise).unflatten(-1, (1,) * (len(self.shape) - 1) + self.shape[-1:])
