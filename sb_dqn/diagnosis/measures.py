@@ -68,6 +68,13 @@ MEASURES = {
         advice="Set redo=True (classes with a replay buffer), which recycles dormant units, or lower learning_rate and set "
         "policy_kwargs=dict(layer_norm=True) in a new model.",
     ),
+    "greedy_actions": Measure(
+        "different greedy actions in the sample, after 10,000 updates",
+        low=2,
+        source="with one action everywhere, the values do not depend on the state",
+        advice="Look at dormant_units, lower learning_rate, and with dueling set policy_kwargs=dict(share_last_layer=True), in a new "
+        "model, unless one action is the best everywhere.",
+    ),
     "effective_rank": Measure(
         "effective rank of the last hidden layer: singular values that make up 99 % of their sum",
         low=1,

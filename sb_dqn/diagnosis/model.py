@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ FORBIDDEN_LOG = -1e8
 """Log-probabilities below are those of illegal actions."""
 RANK = 0.99
 """Share of the sum of the singular values that the effective rank holds (Kumar et al. 2021)."""
+EARLY = 10_000
+"""Updates before which a policy may take the same action everywhere."""
+STATES = 100
+"""Fewest states of which that is said."""
 MOVED = 0.01
 """Share of the bounds by which an action of a Box moves to count as another one."""
 
@@ -66,6 +71,8 @@ class _Look:
         self.values: dict[str, float] = {}
         self.details: dict[str, str] = {}
         self.policy = copy.deepcopy(model.policy)
+        if isinstance(self.policy, QPolicy):  # the network that learns, whichever acts
+            self.policy.config = replace(self.policy.config, act_with="online")
         self.online, target = self.policy.networks
         self.target = self.online if target is None else target
         self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
@@ -173,6 +180,8 @@ class _Look:
         if shares:
             worst = max(shares, key=lambda name: shares[name])
             self.values["dormant_units"], self.details["dormant_units"] = shares[worst], f"in {worst}"
+        if before is not None and model.counters.n_updates >= EARLY:
+            self._count_actions(before)
         # at the start of an episode, where `_act` has a recurrent policy, all states are alike
         hidden = list((outputs if self.policy.recurrent and batch is not None else acting).values())
         features = hidden[-1].flatten(1) if hidden else torch.zeros(1, 1)
@@ -191,6 +200,10 @@ class _Look:
         self.values["frozen_layers"] = float(len(frozen))
         if frozen:
             self.details["frozen_layers"] = ", ".join(sorted(frozen)[:4]) + ", ..." * (len(frozen) > 4)
+
+    def _count_actions(self, actions: Tensor) -> None:
+        if len(actions) >= STATES and not actions.is_floating_point() and not self.policy.recurrent:
+            self.values["greedy_actions"] = float(len(actions.reshape(len(actions), -1).unique(dim=0)))  # type: ignore[no-untyped-call]
 
     def _read_update(
         self, batch: Batch, gradients: dict[str, Tensor], extras: Mapping[str, Tensor], before: Tensor | None

@@ -87,8 +87,8 @@ class QPolicy(Policy):
                 )
         if scale_trunk_gradient and share_last_layer:
             raise ConfigurationError(
-                "policy_kwargs['scale_trunk_gradient'] must be False with share_last_layer=True, which leaves no two streams, got True. "
-                "Give one of them."
+                "policy_kwargs['scale_trunk_gradient'] must be False with share_last_layer=True, which leaves no two streams, got "
+                "True. Give one of them."
             )
         self.net_arch = check_widths(net_arch, self._default_net_arch(extractor))
         self._make_features, kwargs, hidden = features_maker(

@@ -168,3 +168,32 @@ def test_a_loaded_model_is_measured_on_greedy_episodes() -> None:
     played = loaded.diagnose(env=CARTPOLE, episodes=2)
     assert {"observation_scale", "overestimation", "reward_scale", "dormant_units"} <= played.values.keys()
     assert [finding.name for finding in played.findings] == ["horizon"]
+
+
+def test_one_greedy_action_in_all_states_is_named_once_there_were_updates_enough() -> None:
+    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
+    with torch.no_grad():
+        model.policy.q_net.head.outputs.of_actions.weight.zero_()  # values that do not depend on the state
+        model.learner.refresh()
+    assert "greedy_actions" not in {finding.name for finding in model.diagnose().findings}
+    model.counters.n_updates = 10_000
+    diagnosis = model.diagnose()
+    assert diagnosis.values["greedy_actions"] == 1
+    assert "greedy_actions" in {finding.name for finding in diagnosis.findings}
+    healthy: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(1_000)
+    healthy.counters.n_updates = 10_000
+    assert healthy.diagnose().values["greedy_actions"] == 2
+
+
+def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
+    model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
+    file = io.BytesIO()
+    layer = model.policy.q_net.torso.linears[0]
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.fill_(-1.0)
+    model.save(file)
+    file.seek(0)
+    found = DQN.load(file).diagnose(env=CARTPOLE, episodes=2)
+    assert found.values["dormant_units"] == 1.0, "the target network has no such layer"
+    assert found.values["effective_rank"] <= 1
