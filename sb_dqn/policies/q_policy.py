@@ -80,8 +80,8 @@ class QPolicy(Policy):
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
         self.actions = ActionShape.of(action_space)
         self.config = config or QNetworkConfig()
-        for name, given in (("scale_trunk_gradient", scale_trunk_gradient), ("share_last_layer", share_last_layer)):
-            if check_bool(f"policy_kwargs['{name}']", given) and not self.config.dueling:
+        for name, value in (("scale_trunk_gradient", scale_trunk_gradient), ("share_last_layer", share_last_layer)):
+            if check_bool(f"policy_kwargs['{name}']", value) and not self.config.dueling:
                 raise ConfigurationError(
                     f"policy_kwargs['{name}'] must be False without dueling=True, got True. Give both or none."
                 )
