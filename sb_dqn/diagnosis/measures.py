@@ -72,8 +72,8 @@ MEASURES = {
         "different greedy actions in the sample, after 10,000 updates",
         low=2,
         source="with one action everywhere, the values do not depend on the state",
-        advice="Look at dormant_units, lower learning_rate, and with dueling set policy_kwargs=dict(share_last_layer=True), in a new "
-        "model, unless one action is the best everywhere.",
+        advice="Unless one action is the best everywhere, make a new model with a lower learning_rate, and with dueling set "
+        "policy_kwargs=dict(share_last_layer=True); dormant_units tells whether units have died.",
     ),
     "effective_rank": Measure(
         "effective rank of the last hidden layer: singular values that make up 99 % of their sum",

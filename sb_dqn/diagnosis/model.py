@@ -31,9 +31,9 @@ FORBIDDEN_LOG = -1e8
 RANK = 0.99
 """Share of the sum of the singular values that the effective rank holds (Kumar et al. 2021)."""
 EARLY = 10_000
-"""Updates before which a policy may take the same action everywhere."""
+"""Updates before which the same greedy action everywhere is no finding."""
 STATES = 100
-"""Fewest states of which that is said."""
+"""Fewest sampled states for that finding."""
 MOVED = 0.01
 """Share of the bounds by which an action of a Box moves to count as another one."""
 

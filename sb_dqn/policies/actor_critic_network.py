@@ -105,7 +105,6 @@ class ActorCriticNetwork(nn.Module):
             )
             widths = [recurrent.hidden_size, recurrent.hidden_size if recurrent.critic else encoders[1].out_features]
         self.policy_tower, self.value_tower = towers.make(widths[0], widths[1])
-        # last: a low-precision twin shares them, and its own parameters come first
         self.action_head: ActionHead = make_head(self.policy_tower.out_features)
         width = self.value_tower.out_features
         self.value_head = nn.Linear(width, 1) if value_bins is None else BinnedLinear(width, 1, value_bins)

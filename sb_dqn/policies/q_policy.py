@@ -46,8 +46,9 @@ class QPolicy(Policy):
         scale_trunk_gradient: with dueling, True scales the gradient below the two streams by 1/sqrt(2).
         share_last_layer: with dueling, True gives state value and advantages the same last hidden layer, so that only the output
             layers are two. If False, each has its own.
-        xavier_init: True draws the weights of linear layers and convolutions from Xavier's uniform distribution (Glorot and Bengio
-            2010), with biases of 0, as Dopamine and the code of BBF do. If False, they are PyTorch's.
+        xavier_init: True draws the weights of all linear layers and convolutions, those of the features extractor included, from
+            Xavier's uniform distribution (Glorot and Bengio 2010), with biases of 0, as the code of BBF does. If False, each layer has
+            its own initial weights, in general PyTorch's.
         config: dueling, noisy and distribution; set by the algorithm, not by `policy_kwargs`.
         recurrent_config: recurrent layer; set by `RecurrentQPolicy`, not by `policy_kwargs`.
 
