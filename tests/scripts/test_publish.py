@@ -169,3 +169,12 @@ def test_scores_in_the_text_are_those_of_the_data(
     for cell in cells:
         scores = found[cell].numbers("score")
         assert f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}" in text, cell
+
+
+def test_the_table_of_boxing_is_that_of_its_file() -> None:
+    with (publish.PAGES.parent / "benchmarks" / "boxing-bbf-nature-seed100.csv").open(encoding="utf-8") as file:
+        returns = [round(float(row["mean_return"])) for row in csv.DictReader(file)]
+    text = (publish.PAGES / "algorithms" / "data-efficient-rainbow.md").read_text(encoding="utf-8")
+    for start in range(0, 100_000, 20_000):
+        ten = returns[start // 2_000 : start // 2_000 + 10]
+        assert f"| {start:,} | {' | '.join(map(str, ten))} |" in text
