@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from sb_dqn.accelerate.modes import Mode, traces_samples
 from sb_dqn.accelerate.numpy_backend.function import numpy_function, slow_elements
 from sb_dqn.accelerate.onednn_linear import replace_large_products
 from sb_dqn.accelerate.simplification import simplify
-from sb_dqn.accelerate.torch_internals import compile_graph, decompositions, forgotten_source, shared_tracing_context
+from sb_dqn.accelerate.torch_internals import compile_graph, forgotten_source, shared_tracing_context
 from sb_dqn.errors import ConfigurationError
 
 Function = Callable[..., Any]
@@ -85,26 +85,18 @@ def numpy_version(function: Function, example: tuple[Tensor, ...]) -> Function:
         return numpy_function(graph, example) or function
 
 
-LAYER_NORM_BACKWARD = (torch.ops.aten.native_layer_norm_backward,)
-"""Operations without a counterpart in NumPy."""
-
-
-def _trace(
-    function: Function, example: tuple[Tensor, ...], decomposed: Sequence[Any] = LAYER_NORM_BACKWARD
-) -> GraphModule:
+def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
     """Traces one call as a graph of tensor operations, without unused ones.
 
     Args:
         function: the function to call.
         example: its arguments.
-        decomposed: operations to write as simpler ones.
     """
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
-    table = decompositions(list(decomposed))
     with _NoTensorToPython(), shared_tracing_context():
         # make_fx does not accept bound methods
-        graph = make_fx(lambda *arguments: function(*arguments), decomposition_table=table)(*example)
+        graph = make_fx(lambda *arguments: function(*arguments))(*example)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -154,7 +146,7 @@ def _captured(function: Function, example: tuple[Tensor, ...]) -> Function:
     """
     try:
         with forgotten_source():
-            graph = _trace(function, example, decomposed=())
+            graph = _trace(function, example)
             simplify(graph)
             function = fx_function(graph, example)
     except Exception:  # of many types; cuDNN's recurrent layers are not supported

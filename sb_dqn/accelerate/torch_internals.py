@@ -52,15 +52,6 @@ def forgotten_source() -> Iterator[None]:
             linecache.cache.pop(name, None)
 
 
-def decompositions(operations: list[Any]) -> Any:
-    """Returns the rules that write operations as simpler ones; none if torch has moved them."""
-    try:
-        from torch._decomp import get_decompositions
-    except ImportError:
-        return {}
-    return get_decompositions(operations)
-
-
 def compile_graph(graph: GraphModule, example: list[Any]) -> Callable[..., Any]:
     """Compiles a graph with inductor, without the checks of `torch.compile`, which take as long as a small update.
 

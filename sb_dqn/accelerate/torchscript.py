@@ -20,7 +20,11 @@ from torch.fx import GraphModule, Node
 from sb_dqn.accelerate.fx_backend import without_gradients
 from sb_dqn.accelerate.torch_internals import inline_functions
 
-UNSUPPORTED = ("aten.convolution_backward.default", "mkldnn._linear_pointwise.default")
+UNSUPPORTED = (
+    "aten.convolution_backward.default",
+    "aten.native_layer_norm_backward.default",
+    "mkldnn._linear_pointwise.default",
+)
 """Operations with arguments that are lists of bools, or of optional numbers. Names, since some builds of torch lack oneDNN."""
 
 

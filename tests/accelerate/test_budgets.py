@@ -72,7 +72,7 @@ def update_of(model: Any) -> GraphModule:
     ((example, _),) = updates.functions.values()
     whole = partial(updates.sample_and_differentiate, updates.experience.sample_from)
     with updates.experience.preserve_state():
-        graph = _trace(whole, (example,), decomposed=())
+        graph = _trace(whole, (example,))
     if not model.policy.recurrent:
         simplify(graph)
     return graph
@@ -102,7 +102,7 @@ def test_acting_launches_as_many_kernels_as_planned(name: str) -> None:
     runner = model.collector.actor.selector.runner if name.startswith("DQN") else model.collector.actor.selector._act
     obs = model._experience.open_observation()
     drawn = () if name.startswith("DQN") else (torch.from_numpy(model.policy.draw(model.rng.explore, 1)),)
-    graph = _trace(runner._evaluate, (torch.from_numpy(obs.lanes), torch.from_numpy(obs.rows), *drawn), decomposed=())
+    graph = _trace(runner._evaluate, (torch.from_numpy(obs.lanes), torch.from_numpy(obs.rows), *drawn))
     simplify(graph)
     assert is_within(graph, ACTING[name])
 

@@ -65,6 +65,25 @@ def _layer_norm(x: Array, shape: Sequence[int], weight: Array, bias: Array, eps:
     return centered * rstd * weight + bias, mean, rstd
 
 
+def _layer_norm_backward(
+    gradient: Array,
+    x: Array,
+    shape: Sequence[int],
+    mean: Array,
+    rstd: Array,
+    weight: Array,
+    bias: Array,
+    needed: Sequence[bool],
+) -> tuple[Array, ...]:
+    (width,) = shape
+    normalized = (x - mean) * rstd
+    weighted = gradient * weight
+    rows = tuple(range(x.ndim - 1))
+    along = reduce_sum(weighted * normalized, -1, keepdims=True) / width
+    of_x = rstd * (weighted - reduce_sum(weighted, -1, keepdims=True) / width - normalized * along)
+    return of_x, reduce_sum(gradient * normalized, rows), reduce_sum(gradient, rows)
+
+
 def _softmax(x: Array, dim: int, half_to_float: bool) -> Any:
     y = np.exp(x - reduce_max(x, dim, keepdims=True))
     return y / reduce_sum(y, dim, keepdims=True)
@@ -239,6 +258,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.dot.default: np.dot,
     aten.addmm.default: _addmm,
     aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
     aten._log_softmax_backward_data.default: lambda gradient, y, dim, dtype: (
