@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -36,7 +37,12 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         "device": options.device,
         "seed": options.seed,
         "policy_kwargs": {
-            "features_extractor_kwargs": {"channels": tuple(options.channels), "features_dim": options.features},
+            "features_extractor_kwargs": {
+                "channels": tuple(options.channels),
+                "kernels": tuple(options.kernels),
+                "strides": tuple(options.strides),
+                "features_dim": options.features,
+            },
             "optimizer_kwargs": {"eps": options.adam_eps},
         },
     }
@@ -88,6 +94,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--precision", default="bf16", choices=("fp32", "bf16"))
     add("--torch-compile", action="store_true")
     add("--channels", type=int, nargs=3, default=[32, 64, 64])
+    add("--kernels", type=int, nargs=3, default=[8, 4, 3])
+    add("--strides", type=int, nargs=3, default=[4, 2, 1])
+    add("--image-size", type=int, default=84, help="height and width of a frame")
     add("--features", type=int, default=512, help="units of the layer after the convolutions")
     add("--device", default="cpu")
     add("--threads", type=int, help="of torch; none: its default")
@@ -119,11 +128,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = options.csv or Path("runs/pong") / f"{cls.__name__}_{options.precision}_seed{options.seed}.csv"
     keywords = settings(options)
     print(f"{cls.__name__} on {options.env}, {options.lanes} lanes, into {path}\n{keywords}", flush=True)
-    model = cls("CnnPolicy", make_atari_env(options.env, options.lanes, protocol=options.protocol), **keywords)
+    size = {"img_height": options.image_size, "img_width": options.image_size}
+    make = functools.partial(make_atari_env, options.env, protocol=options.protocol, env_kwargs=size)
+    model = cls("CnnPolicy", make(options.lanes), **keywords)
     curve = Curve(
         path,
         options.every,
-        make_atari_env(options.env, min(options.eval_episodes, 8), protocol=options.protocol),
+        make(min(options.eval_episodes, 8)),
         options.eval_every,
         options.eval_episodes,
         options.stop_at,
