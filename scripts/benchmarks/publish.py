@@ -25,7 +25,17 @@ import numpy as np
 import yaml
 
 from sb_dqn.cli.benchmark.command import QUEUE
-from sb_dqn.cli.benchmark.runs import CURVES, FIRST_SEED, OWN, RESULTS, Suite, as_csv, read_suite, suite_names
+from sb_dqn.cli.benchmark.runs import (
+    CURVES,
+    FIRST_SEED,
+    OWN,
+    RESULTS,
+    Suite,
+    agents_of,
+    as_csv,
+    read_suite,
+    suite_names,
+)
 from sb_dqn.files import write_text
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.plotting.svg import Chart, draw_chart
@@ -43,6 +53,8 @@ PAGES = ROOT / "docs" / "pages"
 NAVIGATION = ROOT / "docs" / "mkdocs.yml"
 PICTURES = PAGES / "pictures"
 KEY = ("library", "algorithm", "env", "seed")
+SEEDS = 5
+"""Runs that an agent should have on a task."""
 PEERS = {"sb3": "Stable-Baselines3"}
 BEGIN, END = "<!-- written by scripts/benchmarks/publish.py -->", "<!-- end -->"
 STYLE = (
@@ -267,7 +279,24 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
             columns = ("best", "steps", "seconds", "cpu_seconds")
             lines = [[c.agent, c.score, c.iqm, *map(c.mean, columns), seeds(c)] for c in of_task]
             parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
+    parts += missing(suite, cells)
     return "\n\n".join(parts) + "\n"
+
+
+def missing(suite: Suite, cells: Sequence[Cell]) -> list[str]:
+    """Returns a section on the runs of a suite that are not in the data; nothing if all are."""
+    counts = {(cell.task, cell.library, cell.algorithm): len(cell.rows) for cell in cells}
+    lines = []
+    for task in suite.tasks:
+        left = []
+        for name in agents_of(task):
+            library, _, algorithm = name.rpartition(" ")
+            if (count := counts.get((task.name, library or OWN, algorithm), 0)) < SEEDS:
+                agent = f"{PEERS[library]} {algorithm}" if library else algorithm
+                left.append(f"{agent} ({count} of {SEEDS})" if count else agent)
+        if left:
+            lines.append(f"- {task.name}: {', '.join(left)}")
+    return ["## Not run yet", f"Agents of the suite without {SEEDS} seeds:", "\n".join(lines)] if lines else []
 
 
 def compares_settings(suite: Suite) -> bool:
@@ -298,6 +327,7 @@ def settings_page(suite: Suite, cells: Sequence[Cell]) -> str:
         origin(cells),
         table(header, lines),
         f"![Evaluations during training: {suite.title}](../pictures/results-{suite.name}.svg)",
+        *missing(suite, cells),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -115,6 +115,10 @@ def test_scores_over_all_tasks_are_normalized_and_compared_with_the_peer(site: P
     publish.main([str(finished(site / "a", scores))])
     page = (site / "pages" / "results" / "classic.md").read_text()
     assert "| DQN | 4 | 2 | 0.90 [0.90, 0.90] | 1.00 [1.00, 1.00] |\n| Stable-Baselines3 DQN | 4 | 2 | 0.60" in page
+    not_run = page.partition("## Not run yet")[2]
+    assert "\n- CartPole-v1: A2C, " in not_run
+    assert " DQN (2 of 5), " in not_run
+    assert " Stable-Baselines3 DQN (2 of 5), Stable-Baselines3 QRDQN, " in not_run
     profile = ElementTree.parse(site / "pages" / "pictures" / "results-classic.svg").getroot()
     assert len([path for path in profile.iter() if "line" in path.get("class", "").split()]) == 4  # with the legend
 
@@ -131,7 +135,10 @@ def test_a_suite_that_compares_settings_becomes_one_table(site: Path) -> None:
         "| LunarLander x 1,000, scalar | 505,000 ± 7,071 | 505,000 [500,000, 510,000] | 1.49 [1.48, 1.50] | 210.0 ± 0.00 |"
         in page
     )
-    assert "## " not in page
+    tables, _, not_run = page.partition("## Not run yet")
+    assert "## " not in tables
+    assert "\n- LunarLander x 1,000, scalar: DQN (2 of 5)\n" in not_run
+    assert "\n- LunarLander x 1, scalar: DQN\n" in not_run
     (panel,) = ElementTree.parse(site / "pages" / "pictures" / "results-values.svg").iterfind("{*}svg")
     assert len(panel.findall(".//{*}path[@class]")) >= 2
     assert (site / "pages" / "algorithms" / "dqn.md").read_text() == "# DQN\n\n## Results\n\nOlder ones.\n"
