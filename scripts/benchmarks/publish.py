@@ -242,7 +242,8 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
         f"Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/{suite.name}.csv`, which has a row for each run.",
         f"```bash\nsb-dqn benchmark {suite.name} --seeds 5{' --peers sb3' if any(c.library != OWN for c in cells) else ''}\n```",
         f"Protocol: {suite.protocol} IQM is the interquartile mean over the seeds with a 95 % bootstrap interval. Seconds are those "
-        f"of one run, on a machine with other work; CPU seconds are those of its process.",
+        f"of one run, on a machine with other work; CPU seconds are those of its process. Machines differ in "
+        f"speed, and a row can have runs of several; for speeds see [How it is fast](../how-it-is-fast.md).",
         origin(cells),
     ]
     if lines := aggregates(suite, cells):
@@ -285,15 +286,17 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
 
 def missing(suite: Suite, cells: Sequence[Cell]) -> list[str]:
     """Returns a section on the runs of a suite that are not in the data; nothing if all are."""
-    counts = {(cell.task, cell.library, cell.algorithm): len(cell.rows) for cell in cells}
+    found = {(cell.library, cell.algorithm, cell.task): cell for cell in cells}
     lines = []
     for task in suite.tasks:
-        left = []
-        for name in agents_of(task):
-            library, _, algorithm = name.rpartition(" ")
-            if (count := counts.get((task.name, library or OWN, algorithm), 0)) < SEEDS:
-                agent = f"{PEERS[library]} {algorithm}" if library else algorithm
-                left.append(f"{agent} ({count} of {SEEDS})" if count else agent)
+        pairs = [name.rpartition(" ")[::2] for name in agents_of(task)]
+        keys = [(library or OWN, algorithm, task.name) for library, algorithm in pairs]
+        agents = [found.get(key, Cell(*key, [], [])) for key in keys]
+        left = [
+            cell.agent + (f" ({len(cell.rows)} of {SEEDS})" if cell.rows else "")
+            for cell in agents
+            if len(cell.rows) < SEEDS
+        ]
         if left:
             lines.append(f"- {task.name}: {', '.join(left)}")
     return ["## Not run yet", f"Agents of the suite without {SEEDS} seeds:", "\n".join(lines)] if lines else []
