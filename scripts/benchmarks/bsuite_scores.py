@@ -2,10 +2,12 @@
 
 An experiment is a task in up to 30 settings, each for a fixed number of episodes; what counts is the regret while learning, so
 there is no evaluation. A setting that is finished is not repeated, an unfinished one starts again; several processes may work
-on experiments that differ. Experiments with MNIST need its images, which bsuite downloads.
+on experiments that differ. Experiments with MNIST need its images, which bsuite downloads. The settings of an experiment
+differ in seed, size or scale; `--settings 5` trains on five of them, evenly spaced.
 
 Usage: OMP_NUM_THREADS=1 python scripts/benchmarks/bsuite_scores.py DQN --experiments catch cartpole --out runs/bsuite
        python scripts/benchmarks/bsuite_scores.py DQN --out runs/bsuite --score        # the table of what is finished
+       python scripts/benchmarks/bsuite_scores.py DQN --score --save docs/benchmarks/bsuite.csv   # the data of the page
 
 It needs `pip install bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 2.3).
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+import sb_dqn
+from sb_dqn.cli.benchmark.runs import as_csv
+from sb_dqn.files import write_text
+from sb_dqn.runs.folder import commit
 
 PAPER = {
     "learning_rate": 1e-3, "batch_size": 32, "buffer_size": 10_000, "learning_starts": 100, "train_freq": 1,
@@ -98,14 +106,46 @@ def train(agent: str, bsuite_id: str, folder: Path, seed: int) -> None:
     model.learn(10**9, callback=StopTrainingOnMaxEpisodes(env.bsuite_num_episodes))
 
 
+def settings_of(bsuite_ids: Sequence[str], count: int | None) -> list[str]:
+    """Returns `count` settings of each experiment, evenly spaced from its first to its last; all if it has not more."""
+    experiments: dict[str, list[str]] = {}
+    for bsuite_id in bsuite_ids:
+        experiments.setdefault(bsuite_id.split("/")[0], []).append(bsuite_id)
+    return [
+        ids[place]
+        for ids in experiments.values()
+        for place in np.linspace(0, len(ids) - 1, min(count or len(ids), len(ids))).round().astype(int)
+    ]
+
+
 def scores_of(folder: Path) -> dict[str, tuple[float, int]]:
     """Returns score and number of finished settings of each experiment in a folder."""
     load: Any = import_module("bsuite.logging.csv_load")
     analysis: Any = import_module("bsuite.experiments.summary_analysis")
     logs, varied = load.load_bsuite(str(folder))
+    episodes: Mapping[str, int] = import_module("bsuite.sweep").EPISODES
+    last = logs.groupby("bsuite_id")["episode"].max()
+    logs = logs[logs["bsuite_id"].isin([name for name, episode in last.items() if episode >= episodes[name]])]
     found = analysis.bsuite_score(logs, varied)
     counts = logs.groupby("bsuite_env")["bsuite_id"].nunique()
     return {row["bsuite_env"]: (float(row["score"]), int(counts[row["bsuite_env"]])) for _, row in found.iterrows()}
+
+
+def save(path: Path, agent: str, seed: int, scores: Mapping[str, tuple[float, int]]) -> None:
+    """Writes the scores of an agent to a table of all agents, a row for each experiment, in place of its rows before."""
+    info: Mapping[str, Any] = import_module("bsuite.experiments.summary_analysis").BSUITE_INFO
+    sweep: Sequence[str] = import_module("bsuite.sweep").SWEEP
+    totals = Counter(bsuite_id.split("/")[0] for bsuite_id in sweep)
+    facts = {"seed": seed, "version": sb_dqn.__version__, "commit": commit() or ""}
+    rows: list[Mapping[str, object]] = []
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["agent"] != agent]
+    for name, (score, count) in scores.items():
+        kinds = " ".join(info[name].tags)
+        row = {"agent": agent, "experiment": name, "kinds": kinds, "score": round(score, 4), "settings": count}
+        rows.append({**row, "of": totals[name], **facts})
+    write_text(path, as_csv(rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -114,11 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--experiments", nargs="+", metavar="NAME", help="default: all 23")
     parser.add_argument("--out", type=Path, default=Path("runs/bsuite"))
     parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--settings", type=int, metavar="N", help="settings of each experiment, at most; default: all")
     parser.add_argument("--score", action="store_true", help="print the scores only")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="table of the scores of all agents to write them to")
     options = parser.parse_args(arguments)
     sweep: Any = import_module("bsuite.sweep")
     folder = options.out / options.agent
-    for bsuite_id in () if options.score else sweep.SWEEP:
+    for bsuite_id in () if options.score else settings_of(sweep.SWEEP, options.settings):
         name, episodes = bsuite_id.split("/")[0], sweep.EPISODES[bsuite_id]
         path = folder / f"bsuite_id_-_{bsuite_id.replace('/', '-')}.csv"
         if (options.experiments and name not in options.experiments) or logged_episodes(path) >= episodes:
@@ -126,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         train(options.agent, bsuite_id, folder, options.seed)
         print(f"{bsuite_id}: {episodes} episodes", flush=True)
     scores = scores_of(folder)
+    if options.save:
+        save(options.save, options.agent, options.seed, scores)
     print("| Experiment | Score | Settings |\n|---|---|---|")
     for name, (score, count) in scores.items():
         print(f"| {name} | {score:.2f} | {count} |")

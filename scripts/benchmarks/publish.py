@@ -2,6 +2,7 @@
 
 `docs/benchmarks/SUITE.csv` has a row for each run, `SUITE-curves.csv` its evaluations during training. From them a page is
 written for each suite, a section into the page of each algorithm, and their pictures.
+`docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`.
 
 Usage: python scripts/benchmarks/publish.py                           # writes pages and pictures
        python scripts/benchmarks/publish.py runs/benchmark_classic    # adds the runs of a benchmark to the data before
@@ -181,6 +182,9 @@ def outputs() -> dict[Path, str]:
             name = f"results-{suite.name}-{algorithm.lower()}.svg"
             files[PICTURES / name] = picture([chart for chart in charts if chart])
             sections[algorithm].append(section(suite, algorithm, chosen, name))
+    if scores := read(DATA / "bsuite.csv"):
+        files[PAGES / "results" / "bsuite.md"] = bsuite_page(scores)
+        files[PICTURES / "results-bsuite.svg"] = radar(by_kind(scores))
     files[NAVIGATION] = with_pages(
         NAVIGATION.read_text(encoding="utf-8"), [path for path in files if path.suffix == ".md"]
     )
@@ -457,6 +461,73 @@ def picture(charts: Sequence[Chart]) -> str:
             place = x + WIDTH * tick.place / 100
             labels.append(f'<text x="{place:.0f}" y="{y + HEIGHT + 16}" text-anchor="middle">{tick.text}</text>')
         marks += [str(chart.svg).replace("<svg ", size, 1), *labels]
+    return svg(width, height, marks)
+
+
+def bsuite_page(rows: Sequence[Mapping[str, str]]) -> str:
+    """Returns the page of the scores of bsuite: a line for each experiment, a column for each agent."""
+    agents = list(dict.fromkeys(row["agent"] for row in rows))
+    cells = {(row["agent"], row["experiment"]): f"{float(row['score']):.2f} ({row['settings']})" for row in rows}
+    experiments = {row["experiment"]: row for row in rows}
+    lines = [
+        [name, row["kinds"].replace("_", " ").replace(" ", ", ", 1), row["of"]]
+        + [cells.get((agent, name), "") for agent in agents]
+        for name, row in sorted(experiments.items())
+    ]
+    scores = {agent: [float(row["score"]) for row in rows if row["agent"] == agent] for agent in agents}
+    means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
+    commits = sorted({f"`{row['commit']}`" for row in rows if row["commit"]})
+    parts = [
+        "# bsuite",
+        "Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/bsuite.csv`. bsuite (Osband et al. 2020, [arXiv "
+        "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
+        "own rule, mostly by the regret while learning. The three experiments with MNIST need a download.",
+        f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings 5\n```",
+        "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
+        f"of settings trained on. Commits: {', '.join(commits)}.",
+        table(["Experiment", "Kind", "Settings", *agents], [*lines, ["**mean**", "", "", *means]]),
+        "![Mean score of each kind of experiment](../pictures/results-bsuite.svg)",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def by_kind(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]:
+    """Returns the mean score of each agent on each kind of experiment."""
+    groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        for kind in row["kinds"].split():
+            groups[row["agent"]][kind].append(float(row["score"]))
+    return {agent: {kind: fmean(scores) for kind, scores in kinds.items()} for agent, kinds in groups.items()}
+
+
+def radar(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns an SVG file with an axis from 0 to 1 for each kind, and a closed line for each agent."""
+    kinds = sorted({kind for values in scores.values() for kind in values})
+    angles = 2 * np.pi * np.arange(len(kinds)) / len(kinds)
+    width, height, radius = 440, 300, 110
+    x, y = width / 2 + radius * np.sin(angles), height / 2 - radius * np.cos(angles)
+
+    def closed(sizes: Sequence[float], style: str) -> str:
+        points = [
+            f"{width / 2 + size * (a - width / 2):.1f} {height / 2 + size * (b - height / 2):.1f}"
+            for size, a, b in zip(sizes, x, y, strict=True)
+        ]
+        return f'<path class="{style}" d="M{"L".join(points)}Z"/>'
+
+    marks = [closed([size] * len(kinds), "grid") for size in (0.25, 0.5, 0.75, 1.0)]
+    for kind, a, b in zip(kinds, x, y, strict=True):
+        anchor = "middle" if abs(a - width / 2) < 1 else "start" if a > width / 2 else "end"
+        a, b = a + (a - width / 2) * 0.07, b + (b - height / 2) * 0.07
+        marks.append(f'<text x="{a:.0f}" y="{b + 4:.0f}" text-anchor="{anchor}">{kind.replace("_", " ")}</text>')
+    for color, (agent, values) in enumerate(scores.items()):
+        marks.append(closed([values.get(kind, 0.0) for kind in kinds], f"line c{color}"))
+        marks.append(f'<path class="line c{color}" d="M8 {16 + 16 * color}h18"/>')
+        marks.append(f'<text x="32" y="{20 + 16 * color}">{agent}</text>')
+    return svg(width, height, marks)
+
+
+def svg(width: int, height: int, marks: Iterable[str]) -> str:
+    """Returns an SVG file in the style of all pictures of results."""
     box = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
     return "\n".join([box, f"<style>{STYLE}</style>", *marks, "</svg>", ""])
 

@@ -185,3 +185,39 @@ def test_the_table_of_boxing_is_that_of_its_file() -> None:
     for start in range(0, 100_000, 20_000):
         ten = returns[start // 2_000 : start // 2_000 + 10]
         assert f"| {start:,} | {' | '.join(map(str, ten))} |" in text
+
+
+def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
+    kinds = {"bandit": "basic", "catch": "basic credit_assignment", "deep_sea": "exploration"}
+    scores = {"DQN": (0.5, 1.0, 0.0), "R2D2": (0.25, 0.25)}  # R2D2 has no deep_sea yet
+    rows = [
+        {
+            "agent": agent,
+            "experiment": name,
+            "kinds": kinds[name],
+            "score": score,
+            "settings": 5,
+            "of": 20,
+            "commit": "a",
+        }
+        for agent, values in scores.items()
+        for name, score in zip(kinds, values, strict=False)
+    ]
+    (site / "data" / "bsuite.csv").write_text(as_csv(rows))
+    publish.main([])
+    page = (site / "pages" / "results" / "bsuite.md").read_text()
+    assert "\n| catch | basic, credit assignment | 20 | 1.00 (5) | 0.25 (5) |\n" in page
+    assert "\n| deep_sea | exploration | 20 | 0.00 (5) |  |\n" in page
+    assert "\n| **mean** |  |  | 0.50 of 3 | 0.25 of 2 |\n" in page
+    assert publish.by_kind(publish.read(site / "data" / "bsuite.csv")) == {
+        "DQN": {"basic": 0.75, "credit_assignment": 1.0, "exploration": 0.0},
+        "R2D2": {"basic": 0.25, "credit_assignment": 0.25},
+    }
+    drawn = ElementTree.parse(site / "pages" / "pictures" / "results-bsuite.svg").getroot()
+    lines = [
+        path.get("d", "") for path in drawn.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == "line c0"
+    ]
+    top, _, center = (
+        lines[0].strip("MZ").split("L")
+    )  # axes clockwise from the top: basic, credit assignment, exploration
+    assert (top, center) == (f"220.0 {150 - 0.75 * 110:.1f}", "220.0 150.0")

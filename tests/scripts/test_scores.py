@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +70,24 @@ def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
     rows = "".join(f"{9 * episode},{episode},{episode},0,0,1,0\n" for episode in (1, 10, 100, 1_000, 10_000))
     header = "steps,episode,total_return,episode_len,episode_return,best_episode,total_regret\n"
     (tmp_path / "bsuite_id_-_catch-0.csv").write_text(header + rows)
-    assert bsuite_scores.scores_of(tmp_path) == {"catch": (1.0, 1)}
+    (tmp_path / "bsuite_id_-_catch-1.csv").write_text(header + "9,1,-1,0,0,1,2\n")  # not finished
+    scores = bsuite_scores.scores_of(tmp_path)
+    assert scores == {"catch": (1.0, 1)}
+    table = tmp_path / "bsuite.csv"
+    for agent, score in (("DQN", 0.25), ("R2D2", 0.5), ("DQN", 1.0)):
+        bsuite_scores.save(table, agent, 100, {"catch": (score, 1)})
+    with table.open(newline="") as file:
+        saved = [(row["agent"], row["kinds"], row["score"], row["of"]) for row in csv.DictReader(file)]
+    assert saved == [
+        (agent, "basic credit_assignment", score, "20") for agent, score in (("R2D2", "0.5"), ("DQN", "1.0"))
+    ]
+
+
+def test_settings_of_bsuite_are_evenly_spaced() -> None:
+    ids = [f"catch_noise/{i}" for i in range(20)] + [f"memory_size/{i}" for i in range(3)]
+    chosen = [f"catch_noise/{i}" for i in (0, 5, 10, 14, 19)]  # five scales, each four times
+    assert bsuite_scores.settings_of(ids, 5) == chosen + ids[20:]
+    assert bsuite_scores.settings_of(ids, None) == ids
 
 
 def test_median_of_agents_as_good_as_a_human_is_near_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
