@@ -1,7 +1,7 @@
 """Results of `sb-dqn benchmark` as data, pages and pictures of the documentation.
 
 `docs/benchmarks/SUITE.csv` has a row for each run, `SUITE-curves.csv` its evaluations during training. From them a page is
-written for each suite, a section into the page of each algorithm, and their pictures.
+written for each suite, a section into the page of each algorithm and into the README, and their pictures.
 `docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`.
 
 Usage: python scripts/benchmarks/publish.py                           # writes pages and pictures
@@ -165,6 +165,7 @@ def outputs() -> dict[Path, str]:
     """Returns the text of each page and picture."""
     files: dict[Path, str] = {}
     sections: dict[str, list[str]] = defaultdict(list)
+    glances: list[str] = []
     for suite in map(read_suite, suite_names()):
         cells = cells_of(suite)
         if not cells:
@@ -176,6 +177,7 @@ def outputs() -> dict[Path, str]:
         profile = profile_picture(suite, cells)
         files |= {PICTURES / f"results-{suite.name}.svg": profile} if profile else {}
         files[PAGES / "results" / f"{suite.name}.md"] = suite_page(suite, cells, bool(profile))
+        glances += beside_peers(suite, cells)
         for algorithm in dict.fromkeys(cell.algorithm for cell in cells if cell.library == OWN):
             chosen = [cell for cell in cells if cell.algorithm.removeprefix("Recurrent") == algorithm]
             charts = [draw_task(suite, chosen, task.name) for task in suite.tasks]
@@ -190,6 +192,8 @@ def outputs() -> dict[Path, str]:
     )
     for page, heading in algorithm_pages().items():
         files[page] = with_section(page.read_text(encoding="utf-8"), "\n\n".join(sections.get(heading, [])))
+    readme = ROOT / "README.md"
+    files[readme] = with_section(readme.read_text(encoding="utf-8"), "\n\n".join(glances))
     return files
 
 
@@ -233,6 +237,29 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
         f"{table([*header, *(PEERS[library] for library in libraries)], lines)}\n\n"
         f"![Evaluations during training: {suite.title}](../pictures/{name})"
     )
+
+
+def beside_peers(suite: Suite, cells: Sequence[Cell]) -> list[str]:
+    """Returns the section on a suite in the README, the scores of the agents that have a peer; nothing if none has runs."""
+    found = {(cell.agent, cell.task): cell for cell in cells if cell.rows}
+    algorithms = dict.fromkeys(peer for task in suite.tasks for peers in task.peers.values() for peer in peers)
+    agents = [
+        agent for algorithm in algorithms for agent in (algorithm, *(f"{peer} {algorithm}" for peer in PEERS.values()))
+    ]
+    tasks = [task.name for task in suite.tasks if any((agent, task.name) in found for agent in agents)]
+    if not tasks:
+        return []
+
+    def text(agent: str, task: str) -> str:
+        cell = found.get((agent, task))
+        return "" if cell is None else cell.score + (f" ({len(cell.rows)})" if len(cell.rows) != SEEDS else "")
+
+    lines = [[agent, *(text(agent, task) for task in tasks)] for agent in agents]
+    return [
+        f"[{suite.title}](docs/pages/results/{suite.name}.md): mean return ± standard deviation of the last models of {SEEDS} seeds, "
+        f"or of the number in parentheses, with presets and with the settings of the peer's Zoo:",
+        table(["", *tasks], [line for line in lines if any(line[1:])]),
+    ]
 
 
 def peer_text(cell: Cell | None) -> str:

@@ -31,6 +31,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(publish, name, tmp_path / folder)
     monkeypatch.setattr(publish, "NAVIGATION", tmp_path / "mkdocs.yml")
     (tmp_path / "mkdocs.yml").write_text(MKDOCS)
+    (tmp_path / "README.md").write_text("# Name\n\n## Results\n\nMore.\n")
     (tmp_path / "pages" / "algorithms").mkdir()
     (tmp_path / "pages" / "algorithms" / "dqn.md").write_text("# DQN\n\n## Results\n\nOlder ones.\n")
     return tmp_path
@@ -75,6 +76,8 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     section = (site / "pages" / "algorithms" / "dqn.md").read_text()
     assert "| 100, 101 | 300.0 (50,000 env steps) |" in section
     assert section.endswith("<!-- end -->\n\nOlder ones.\n")
+    readme = (site / "README.md").read_text()
+    assert "\n| DQN | 490.0 ± 14.1 (2) |\n| Stable-Baselines3 DQN | 300.0 (1) |\n\n<!-- end -->\n\nMore.\n" in readme
     drawn = ElementTree.parse(site / "pages" / "pictures" / "results-classic-dqn.svg").getroot()
     assert [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")][:3] == [
         "DQN", "Stable-Baselines3 DQN", "CartPole-v1",
