@@ -29,7 +29,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-import sb_dqn
 from sb_dqn.cli.benchmark.runs import as_csv
 from sb_dqn.files import write_text
 from sb_dqn.runs.folder import commit
@@ -56,6 +55,8 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     ),
 }  # fmt: skip
 """Name of an agent to its class, policy and settings."""
+COMMITS = "commits.txt"
+"""File in the folder of an agent: the commit of this library for each finished setting."""
 
 
 class BsuiteEnv(gymnasium.Env[Any, int]):
@@ -104,6 +105,8 @@ def train(agent: str, bsuite_id: str, folder: Path, seed: int) -> None:
     make: Callable[..., Any] = ALGORITHMS[name]
     model = make(policy, BsuiteEnv(env), seed=seed, device="cpu", **settings)
     model.learn(10**9, callback=StopTrainingOnMaxEpisodes(env.bsuite_num_episodes))
+    with (folder / COMMITS).open("a", encoding="utf-8") as file:
+        file.write(f"{commit()}\n")
 
 
 def settings_of(bsuite_ids: Sequence[str], count: int | None) -> list[str]:
@@ -122,21 +125,27 @@ def scores_of(folder: Path) -> dict[str, tuple[float, int]]:
     """Returns score and number of finished settings of each experiment in a folder."""
     load: Any = import_module("bsuite.logging.csv_load")
     analysis: Any = import_module("bsuite.experiments.summary_analysis")
+    if not list(folder.glob("bsuite_id_-_*.csv")):
+        return {}
     logs, varied = load.load_bsuite(str(folder))
     episodes: Mapping[str, int] = import_module("bsuite.sweep").EPISODES
     last = logs.groupby("bsuite_id")["episode"].max()
     logs = logs[logs["bsuite_id"].isin([name for name, episode in last.items() if episode >= episodes[name]])]
+    if logs.empty:
+        return {}
     found = analysis.bsuite_score(logs, varied)
     counts = logs.groupby("bsuite_env")["bsuite_id"].nunique()
     return {row["bsuite_env"]: (float(row["score"]), int(counts[row["bsuite_env"]])) for _, row in found.iterrows()}
 
 
-def save(path: Path, agent: str, seed: int, scores: Mapping[str, tuple[float, int]]) -> None:
-    """Writes the scores of an agent to a table of all agents, a row for each experiment, in place of its rows before."""
+def save(path: Path, folder: Path, seed: int, scores: Mapping[str, tuple[float, int]]) -> None:
+    """Writes the scores of the agent of a folder to a table of all agents, a row for each experiment, in place of its rows before."""
+    agent = folder.name
     info: Mapping[str, Any] = import_module("bsuite.experiments.summary_analysis").BSUITE_INFO
     sweep: Sequence[str] = import_module("bsuite.sweep").SWEEP
     totals = Counter(bsuite_id.split("/")[0] for bsuite_id in sweep)
-    facts = {"seed": seed, "version": sb_dqn.__version__, "commit": commit() or ""}
+    commits = sorted(set((folder / COMMITS).read_text(encoding="utf-8").split()))
+    facts = {"seed": seed, "commit": " ".join(commits)}
     rows: list[Mapping[str, object]] = []
     if path.is_file():
         with path.open(encoding="utf-8", newline="") as file:
@@ -158,6 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--score", action="store_true", help="print the scores only")
     parser.add_argument("--save", type=Path, metavar="FILE", help="table of the scores of all agents to write them to")
     options = parser.parse_args(arguments)
+    if options.settings is not None and options.settings < 1:
+        parser.error(f"--settings must be 1 or more, got {options.settings}")
     sweep: Any = import_module("bsuite.sweep")
     folder = options.out / options.agent
     for bsuite_id in () if options.score else settings_of(sweep.SWEEP, options.settings):
@@ -168,8 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         train(options.agent, bsuite_id, folder, options.seed)
         print(f"{bsuite_id}: {episodes} episodes", flush=True)
     scores = scores_of(folder)
+    if not scores:
+        raise SystemExit(f"a setting must be finished for a score, got none in {folder}. Train without --score.")
     if options.save:
-        save(options.save, options.agent, options.seed, scores)
+        save(options.save, folder, options.seed, scores)
     print("| Experiment | Score | Settings |\n|---|---|---|")
     for name, (score, count) in scores.items():
         print(f"| {name} | {score:.2f} | {count} |")

@@ -256,8 +256,8 @@ def beside_peers(suite: Suite, cells: Sequence[Cell]) -> list[str]:
 
     lines = [[agent, *(text(agent, task) for task in tasks)] for agent in agents]
     return [
-        f"[{suite.title}](docs/pages/results/{suite.name}.md): mean return ± standard deviation of the last models of {SEEDS} seeds, "
-        f"or of the number in parentheses, with presets and with the settings of the peer's Zoo:",
+        f"[{suite.title}](docs/pages/results/{suite.name}.md): mean return ± standard deviation of the last model over {SEEDS} seeds, "
+        f"or the number in parentheses. Ours has its presets, the peer the settings of its Zoo.",
         table(["", *tasks], [line for line in lines if any(line[1:])]),
     ]
 
@@ -497,13 +497,13 @@ def bsuite_page(rows: Sequence[Mapping[str, str]]) -> str:
     cells = {(row["agent"], row["experiment"]): f"{float(row['score']):.2f} ({row['settings']})" for row in rows}
     experiments = {row["experiment"]: row for row in rows}
     lines = [
-        [name, row["kinds"].replace("_", " ").replace(" ", ", ", 1), row["of"]]
+        [name, row["kinds"].replace(" ", ", ").replace("_", " "), row["of"]]
         + [cells.get((agent, name), "") for agent in agents]
         for name, row in sorted(experiments.items())
     ]
     scores = {agent: [float(row["score"]) for row in rows if row["agent"] == agent] for agent in agents}
     means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
-    commits = sorted({f"`{row['commit']}`" for row in rows if row["commit"]})
+    commits = sorted({f"`{commit}`" for row in rows for commit in row["commit"].split()})
     parts = [
         "# bsuite",
         "Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/bsuite.csv`. bsuite (Osband et al. 2020, [arXiv "
@@ -528,26 +528,23 @@ def by_kind(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]:
 
 
 def radar(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns an SVG file with an axis from 0 to 1 for each kind, and a closed line for each agent."""
+    """Returns an SVG file with an axis from 0 to 1 for each kind, and a closed line for each agent through the kinds it has."""
     kinds = sorted({kind for values in scores.values() for kind in values})
-    angles = 2 * np.pi * np.arange(len(kinds)) / len(kinds)
     width, height, radius = 440, 300, 110
-    x, y = width / 2 + radius * np.sin(angles), height / 2 - radius * np.cos(angles)
+    angles = 2 * np.pi * np.arange(len(kinds)) / len(kinds)
+    axes = dict(zip(kinds, zip(radius * np.sin(angles), -radius * np.cos(angles), strict=True), strict=True))
 
-    def closed(sizes: Sequence[float], style: str) -> str:
-        points = [
-            f"{width / 2 + size * (a - width / 2):.1f} {height / 2 + size * (b - height / 2):.1f}"
-            for size, a, b in zip(sizes, x, y, strict=True)
-        ]
-        return f'<path class="{style}" d="M{"L".join(points)}Z"/>'
+    def closed(values: Mapping[str, float], style: str) -> str:
+        ends = [(value * axes[kind][0], value * axes[kind][1]) for kind, value in sorted(values.items())]
+        return f'<path class="{style}" d="M{"L".join(f"{width / 2 + x:.1f} {height / 2 + y:.1f}" for x, y in ends)}Z"/>'
 
-    marks = [closed([size] * len(kinds), "grid") for size in (0.25, 0.5, 0.75, 1.0)]
-    for kind, a, b in zip(kinds, x, y, strict=True):
-        anchor = "middle" if abs(a - width / 2) < 1 else "start" if a > width / 2 else "end"
-        a, b = a + (a - width / 2) * 0.07, b + (b - height / 2) * 0.07
-        marks.append(f'<text x="{a:.0f}" y="{b + 4:.0f}" text-anchor="{anchor}">{kind.replace("_", " ")}</text>')
+    marks = [closed(dict.fromkeys(kinds, size), "grid") for size in (0.25, 0.5, 0.75, 1.0)]
+    for kind, (x, y) in axes.items():
+        anchor = "middle" if abs(x) < 1 else "start" if x > 0 else "end"
+        place = f'x="{width / 2 + 1.07 * x:.0f}" y="{height / 2 + 1.07 * y + 4:.0f}"'
+        marks.append(f'<text {place} text-anchor="{anchor}">{kind.replace("_", " ")}</text>')
     for color, (agent, values) in enumerate(scores.items()):
-        marks.append(closed([values.get(kind, 0.0) for kind in kinds], f"line c{color}"))
+        marks.append(closed(values, f"line c{color}"))
         marks.append(f'<path class="line c{color}" d="M8 {16 + 16 * color}h18"/>')
         marks.append(f'<text x="32" y="{20 + 16 * color}">{agent}</text>')
     return svg(width, height, marks)

@@ -217,10 +217,9 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
         "R2D2": {"basic": 0.25, "credit_assignment": 0.25},
     }
     drawn = ElementTree.parse(site / "pages" / "pictures" / "results-bsuite.svg").getroot()
-    lines = [
-        path.get("d", "") for path in drawn.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == "line c0"
-    ]
-    top, _, center = (
-        lines[0].strip("MZ").split("L")
-    )  # axes clockwise from the top: basic, credit assignment, exploration
-    assert (top, center) == (f"220.0 {150 - 0.75 * 110:.1f}", "220.0 150.0")
+    lines = {
+        line.get("class"): line.get("d", "").strip("MZ").split("L") for line in reversed(drawn.findall(".//{*}path"))
+    }
+    basic, _, exploration = lines["line c0"]  # clockwise from the top: basic, credit assignment, exploration
+    assert (basic, exploration) == (f"220.0 {150 - 0.75 * 110:.1f}", "220.0 150.0")
+    assert len(lines["line c1"]) == 2  # not a score of 0 where it has none

@@ -75,12 +75,23 @@ def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
     assert scores == {"catch": (1.0, 1)}
     table = tmp_path / "bsuite.csv"
     for agent, score in (("DQN", 0.25), ("R2D2", 0.5), ("DQN", 1.0)):
-        bsuite_scores.save(table, agent, 100, {"catch": (score, 1)})
+        (tmp_path / agent).mkdir(exist_ok=True)
+        (tmp_path / agent / "commits.txt").write_text("b\na\nb\n")
+        bsuite_scores.save(table, tmp_path / agent, 100, {"catch": (score, 1)})
     with table.open(newline="") as file:
-        saved = [(row["agent"], row["kinds"], row["score"], row["of"]) for row in csv.DictReader(file)]
+        saved = [(row["agent"], row["kinds"], row["score"], row["of"], row["commit"]) for row in csv.DictReader(file)]
     assert saved == [
-        (agent, "basic credit_assignment", score, "20") for agent, score in (("R2D2", "0.5"), ("DQN", "1.0"))
+        (agent, "basic credit_assignment", score, "20", "a b") for agent, score in (("R2D2", "0.5"), ("DQN", "1.0"))
     ]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:pandas", "ignore:.*grouping columns:FutureWarning")
+def test_bsuite_without_a_finished_setting_has_no_score(tmp_path: Path) -> None:
+    pytest.importorskip("bsuite")
+    assert bsuite_scores.scores_of(tmp_path) == {}
+    header = "steps,episode,total_return,episode_len,episode_return,best_episode,total_regret\n"
+    (tmp_path / "bsuite_id_-_catch-1.csv").write_text(header + "9,1,-1,0,0,1,2\n")
+    assert bsuite_scores.scores_of(tmp_path) == {}
 
 
 def test_settings_of_bsuite_are_evenly_spaced() -> None:
