@@ -146,7 +146,7 @@ def save(path: Path, folder: Path, seed: int, scores: Mapping[str, tuple[float, 
     totals = Counter(bsuite_id.split("/")[0] for bsuite_id in sweep)
     commits = sorted(set((folder / COMMITS).read_text(encoding="utf-8").split()))
     facts = {"seed": seed, "commit": " ".join(commits)}
-    rows: list[Mapping[str, object]] = []
+    rows: list[dict[str, Any]] = []
     if path.is_file():
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["agent"] != agent]
