@@ -39,7 +39,7 @@ LIMITS = {"DQN Nature": 110, "PER Nature": 200, "Rainbow Nature": 300, "BTR": 60
 """Kernels that an update may have at most on CUDA."""
 MORE_ON_CUDA = {"DQN Nature": 3, "PER Nature": 4, "Rainbow Nature": -3, "BTR": 23, "R2D2": 19}
 """What the stand-in counted above `UPDATES`."""
-ACTING = {"DQN Nature": 24, "PPO Nature": 29}
+ACTING = {"DQN Nature": 24, "PPO Nature": 29, "BTR": 103}
 """Kernels of one choice of actions, from the rows in the ring on."""
 TOLERANCE = 0.05
 SMALL: dict[str, Any] = {
@@ -99,12 +99,24 @@ def test_an_update_stays_below_its_limit(name: str) -> None:
 @pytest.mark.parametrize("name", a_few(ACTING, "DQN Nature"))
 def test_acting_launches_as_many_kernels_as_planned(name: str) -> None:
     model = trained(name)
-    runner = model.collector.actor.selector.runner if name.startswith("DQN") else model.collector.actor.selector._act
-    obs = model._experience.open_observation()
-    drawn = () if name.startswith("DQN") else (torch.from_numpy(model.policy.draw(model.rng.explore, 1)),)
-    graph = _trace(runner._evaluate, (torch.from_numpy(obs.lanes), torch.from_numpy(obs.rows), *drawn))
+    selector, obs = model.collector.actor.selector, model._experience.open_observation()
+    runner = selector._act if name == "PPO Nature" else selector.runner
+    drawn = (torch.from_numpy(model.policy.draw(model.rng.explore, 1)),) if name == "PPO Nature" else ()
+    runner._run(obs, None, *drawn)  # nothing is traced before the first choice, and BTR begins with random actions
+    graph = _trace(runner._evaluate, tuple(runner._sent([obs.lanes, obs.rows, *drawn])))
     simplify(graph)
     assert is_within(graph, ACTING[name])
+
+
+def test_views_launch_nothing() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        value, place = (x.T @ y.detach()).max(0)  # two kernels; a transposed view, and two items of a tuple
+        y.exp()  # not used, so not recorded
+        return (value.view(2, 2)[0] + place[:2].unsqueeze(0).expand(1, 2)).add_(1.0)  # two
+
+    graph = _trace(function, (torch.ones(3, 4), torch.ones(3, 4)))
+    assert count(graph) == 4
+    assert len(graph.graph.nodes) > 10  # decoy: with views, inputs and output
 
 
 def test_an_update_that_clips_twice_as_often_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

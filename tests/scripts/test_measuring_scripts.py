@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import torch
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
-from scripts.benchmarks import fault_checks, identity, peer_curve, processes, recurrent_ppo, resumed_curve
-from scripts.benchmarks.curves import COLUMNS
+from scripts.benchmarks import fault_checks, identity, processes, recurrent_ppo, resumed_curve
 from scripts.benchmarks.dormant import share_of_model
 from tests.full import FULL
 
@@ -45,24 +43,6 @@ def test_a_run_has_got_as_far_as_its_finished_episodes(tmp_path: Path) -> None:
     (run / "monitor.csv").write_text('#{"t_start": 0}\nr,l,t\n10.0,10,0.1\n15.0,15,0.2\n9.0,', encoding="utf-8")
     assert resumed_curve.has_reached(tmp_path, 25)
     assert not resumed_curve.has_reached(tmp_path, 26)
-
-
-@FULL
-def test_the_peers_curve_counts_its_steps_over_all_pieces(tmp_path: Path) -> None:
-    pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
-    goals = ["--timesteps", "100", "--eval-every", "40", "--episodes", "2"]
-    peer_curve.main(["A2C", "CartPole-v1", *goals, "--out", str(tmp_path)])
-    with (tmp_path / "sb3-A2C_CartPole-v1_seed0.csv").open(encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
-    assert tuple(header) == tuple(COLUMNS)
-    assert [int(line[0]) for line in lines] == [40, 80, 120]  # rollouts of 5 ticks on 8 lanes are not cut
-    assert all(8 <= float(line[-2]) <= 500 for line in lines)
-
-
-def test_the_peer_is_not_given_a_rate_that_each_piece_would_begin_anew(tmp_path: Path) -> None:
-    pytest.importorskip("stable_baselines3", reason="its curve is drawn where it is installed")
-    with pytest.raises(SystemExit, match="has a schedule"):
-        peer_curve.main(["DQN", "CartPole-v1", "--out", str(tmp_path)])
 
 
 @FULL
