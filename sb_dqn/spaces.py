@@ -177,10 +177,8 @@ def _checked(key: str, leaf: Space, array: Array) -> tuple[int, ...]:
                 f"observation {key!r} must be finite as {wanted}, got NaN, infinity or too large a number. Fix the observation."
             )
     choices = choices_of(leaf)  # bounds of a Box are not checked, since many environments exceed them
-    if choices is not None:
-        fits = (array >= choices.start) & (array <= choices.start + (choices.count - 1))
-        if not fits.all():
-            raise SpaceError(f"observation {key!r} must be in {leaf}, got {array.tolist()}. Fix the observation.")
+    if choices is not None and not choices.contain(array).all():
+        raise SpaceError(f"observation {key!r} must be in {leaf}, got {array.tolist()}. Fix the observation.")
     return array.shape[:axes]
 
 
@@ -192,6 +190,10 @@ class Choices:
     """Number of values of each entry."""
     start: IntArray
     """Smallest value of each entry."""
+
+    def contain(self, array: Array) -> BoolArray:
+        """Returns True for each entry of one element or a batch that is in its range."""
+        return (array >= self.start) & (array <= self.start + (self.count - 1))
 
 
 def choices_of(space: Space) -> Choices | None:

@@ -119,7 +119,10 @@ class FirstLearn:
             self._warn(
                 "rewards", f"rewards must be around 1, got {largest:,.0f}. Set normalize_rewards=True, or divide them."
             )
-        for key, space in flatten_space(model.observation_space).items():
+        wrapper = model.get_vec_normalize_env()
+        # VecNormalize keeps the space of what it normalizes
+        bounded = {} if wrapper is not None and wrapper.norm_obs else flatten_space(model.observation_space)
+        for key, space in bounded.items():
             if isinstance(space, spaces.Box) and not is_bytes(space):  # bytes are always within 0..255
                 values = sample.obs[key].flatten(1).double().cpu().numpy()
                 slack = 1e-4 * np.minimum(space.high.astype(float) - space.low, 1e30).ravel()

@@ -30,6 +30,12 @@ class Measure(NamedTuple):
 
 SETTING = "experience with this library's presets"
 MEASURES = {
+    "updates": Measure(
+        "updates since the model was made",
+        low=1,
+        source="without an update nothing is learned",
+        advice="Lower learning_starts or train_freq, or learn for more env steps.",
+    ),
     "learning_rate": Measure(
         "learning rate, the larger of the first and the present one",
         high=0.02,

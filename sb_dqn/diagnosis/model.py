@@ -93,6 +93,8 @@ class _Look:
 
     def read_settings(self) -> None:
         model, counters = self.model, self.model.counters
+        if counters.lifetime:
+            self.values["updates"] = float(counters.n_updates)
         if not isinstance(model.learner.optimizer, torch.optim.SGD):
             times = (0, counters.num_timesteps)
             self.values["learning_rate"] = max(model.rate_schedule(step, max(counters.horizon, 1)) for step in times)
@@ -100,7 +102,7 @@ class _Look:
         if self.length >= 2.0 * horizon:
             self.values["horizon"] = horizon
         config = getattr(model, "target_config", None)
-        if config is not None and (self.target is not self.online or config.shared) and counters.lifetime:
+        if config is not None and (self.target is not self.online or config.shared) and counters.n_updates:
             clock = counters.n_updates * self.steps / counters.lifetime if config.by_updates else self.steps - 1
             self.values["target_share"] = 1.0 - (1.0 - config.tau) ** int(clock // config.interval)
         if isinstance(self.policy, QPolicy) and self.policy.config.noisy is None and model.exploration is not None:

@@ -41,6 +41,13 @@ def test_a_planted_fault_is_named(fault: str) -> None:
     }
 
 
+def test_a_model_without_updates_has_that_finding_alone() -> None:
+    with pytest.warns(UserWarning, match="will make no update"):
+        model = quick(CARTPOLE, learning_starts=100).learn(60)
+    assert [finding.name for finding in model.diagnose().findings] == ["updates"]
+    assert "updates" not in quick(CARTPOLE).diagnose().values, "before its first step there is nothing to find"
+
+
 ACTOR: dict[str, Any] = {"seed": 0, "device": "cpu"}
 RECURRENT: dict[str, Any] = {
     **SANE,

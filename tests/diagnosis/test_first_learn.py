@@ -115,6 +115,18 @@ def test_what_only_looks_like_a_fault_is_not_warned_of(run: str) -> None:
     make().learn(steps, callback=(lambda *_: False) if "target" in run or "updates" in run else None)
 
 
+@pytest.mark.parametrize("norm_obs", [True, False])
+def test_observations_that_vec_normalize_scales_may_leave_their_space(norm_obs: bool) -> None:
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="VecNormalize is its wrapper")
+    env = vec_env.DummyVecEnv([lambda: observed(lambda obs: obs, high=0.01)])
+    model = ppo(vec_env.VecNormalize(env, norm_obs=norm_obs, norm_reward=False))
+    if norm_obs:
+        model.learn(150)
+    else:
+        with pytest.warns(UserWarning, match="observations must be within their space"):
+            model.learn(150)
+
+
 ENVS = {
     "ALE/*": "ALE/Pong-v5",
     "*NoFrameskip-v4": "PongNoFrameskip-v4",

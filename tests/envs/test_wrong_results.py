@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.envs.streams.open import open_stream
@@ -69,7 +70,7 @@ def test_a_wrong_step_is_named(place: int, value: Any, message: str) -> None:
 def test_a_missing_number_of_a_discrete_observation_is_named() -> None:
     for space in (spaces.Discrete(3), spaces.Dict({"choice": spaces.Discrete(3)})):
         value: Any = None if isinstance(space, spaces.Discrete) else {"choice": None}
-        with pytest.raises(EnvironmentFault, match="the observation in lane 1 at step 3 must be in .*cannot be stored"):
+        with pytest.raises(SpaceError, match="in lane 1 at step 3 must have the dtype .* int64, got object"):
             play(WrongResult(3, (value, *GOOD[1:]), space))
 
 
@@ -181,3 +182,43 @@ def test_objects_that_are_no_environment_raise(make: Any, message: str) -> None:
     if make in (Bare, Half):
         with pytest.raises(ConfigurationError, match=message):
             open_stream(make())
+
+
+DISCRETE = spaces.Discrete(5, start=1)
+BYTES = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("opened", [Lanes, SyncVectorEnv], ids=["lanes", "gymnasium"])
+@pytest.mark.parametrize(
+    ("space", "value", "message"),
+    [
+        (DISCRETE, 7, r"'obs' in lane 1 at step 3 must be in Discrete\(5, start=1\), got 7"),
+        (DISCRETE, 0, r"'obs' in lane 1 at step 3 must be in Discrete\(5, start=1\), got 0"),
+        (spaces.MultiDiscrete([5, 3]), np.array([4, 3]), r"in lane 1 at step 3 must be in MultiDiscrete\(\[5 3\]\), got \[4, 3\]"),
+        (spaces.Dict(a=DISCRETE, b=BYTES), {"a": 6, "b": np.zeros((8, 8, 3), np.uint8)}, r"'a' in lane 1 at step 3 must be in"),
+    ],
+)  # fmt: skip
+def test_a_number_that_a_discrete_space_lacks(opened: Any, space: Any, value: Any, message: str) -> None:
+    lanes = [partial(WrongResult, space=space), lambda: WrongResult(3, (value, 1.0, False, False, {}), space)]
+    stream = open_stream(opened(lanes))
+    stream.begin()
+    with pytest.raises(EnvironmentFault, match=message):
+        for _ in range(5):
+            stream.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("value", [300, -1])
+def test_an_integer_that_the_dtype_cannot_hold(key: str | None, at: int, value: int) -> None:
+    wrong: Any = np.full((8, 8, 3), value)  # int64; stored as uint8 it would be 44, or 255
+    obs, space = (wrong, BYTES) if key is None else ({key: wrong}, spaces.Dict({key: BYTES}))
+    result = (obs, {}) if at == 0 else (obs, 1.0, False, False, {})
+    with pytest.raises(
+        EnvironmentFault, match=rf"lane 1 at step {at} must have the dtype .* uint8, got int64 from {value} to {value}"
+    ):
+        play(WrongResult(at, result, space))
+
+
+def test_integers_of_another_dtype_that_fit_are_stored() -> None:
+    play(WrongResult(3, (np.full((8, 8, 3), 255), 1.0, False, False, {}), BYTES))

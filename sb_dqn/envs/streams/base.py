@@ -24,6 +24,7 @@ from sb_dqn.spaces import (
     BoxActions,
     Space,
     actions_of,
+    choices_of,
     flatten_observation,
     flatten_space,
     leaf_dtype,
@@ -100,6 +101,7 @@ class Stream(ABC):
         leaves = flatten_space(observation_space)
         self._leaves = {key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf)) for key, leaf in leaves.items()}
         self._float_keys = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
+        self._choices = {key: choices for key, leaf in leaves.items() if (choices := choices_of(leaf)) is not None}
         self._all = read_only(np.ones(num_envs, np.bool_))
         self._none = read_only(np.zeros(num_envs, np.bool_))
         self._action_check = make_action_check(action_space, self.action_shape, num_envs)
@@ -254,25 +256,43 @@ class Stream(ABC):
                     f"observations of the observation space."
                 )
             if array.dtype != dtype:
-                self._check_dtype_kind(key, array, dtype)
+                self._check_dtype(key, array, dtype)
                 obs[key] = array.astype(dtype)
-        self._check_finite(obs)
+        self._check_values(obs)
         return obs
 
-    def _check_dtype_kind(self, key: str, array: Array, dtype: np.dtype[Any], lane: str = "") -> None:
-        """Raises an error where the conversion to `dtype` would drop fractions, or the array holds no numbers."""
+    def _check_dtype(self, key: str, array: Array, dtype: np.dtype[Any], lane: str = "") -> None:
+        """Raises an error where the conversion to `dtype` would change numbers, or the array holds none."""
         if array.dtype.kind not in ("biuf" if dtype.kind == "f" else "biu"):
             raise SpaceError(
                 f"observation {key!r}{lane} at step {self._tick} must have the dtype of the observation space, {dtype}, got "
                 f"{array.dtype}. Correct the space, or convert with gymnasium.wrappers.DtypeObservation."
             )
+        if dtype.kind in "biu" and (array.astype(dtype) != array).any():
+            raise EnvironmentFault(
+                f"observation {key!r}{lane} at step {self._tick} must have the dtype of the observation space, {dtype}, got "
+                f"{array.dtype} from {array.min()} to {array.max()}. Return observations of the observation space."
+            )
 
-    def _check_finite(self, obs: Observation, lanes: BoolArray | None = None) -> None:
-        """Raises an error on NaN and infinity in `lanes`, by default in all lanes."""
+    def _check_values(self, obs: Observation, lanes: BoolArray | None = None) -> None:
+        """Raises an error on NaN, infinity and choices that a discrete space lacks, in `lanes`, by default in all lanes.
+
+        The bounds of a Box are not checked, since many environments exceed them.
+        """
         for key in self._float_keys:
             if not is_finite(obs[key]):
                 finite = np.isfinite(obs[key]).reshape(self.num_envs, -1).min(axis=1)
                 self._raise_not_finite(~finite if lanes is None else ~finite & lanes, f"observation {key!r}")
+        for key, choices in self._choices.items():
+            fits = choices.contain(obs[key])
+            if not fits.all():
+                wrong = ~fits.reshape(self.num_envs, -1).min(axis=1)
+                for lane in np.flatnonzero(wrong if lanes is None else wrong & lanes).tolist():
+                    raise EnvironmentFault(
+                        f"observation {key!r} in lane {self.first_lane + lane} at step {self._tick} must be in "
+                        f"{flatten_space(self.observation_space)[key]}, got {obs[key][lane].tolist()}. Return observations of the "
+                        f"observation space."
+                    )
 
     def _check_score(self, score: FloatArray) -> None:
         if not is_finite(score):
@@ -390,7 +410,7 @@ class Stream(ABC):
                         f"observation space."
                     )
                 rows[lane] = obs[key]
-        self._check_finite(batch, ended)
+        self._check_values(batch, ended)
         return batch
 
 

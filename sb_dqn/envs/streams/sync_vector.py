@@ -11,7 +11,7 @@ import numpy as np
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info, lane_observation
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.errors import EnvironmentFault, SpaceError
 from sb_dqn.spaces import flatten_observation
 from sb_dqn.types import ActionArray, Info, IntArray, Observation, Rows, Slot
 
@@ -27,6 +27,7 @@ class SyncVectorStream(Stream):
         self._buffer = self._zeros()
         self._next_buffer = self._zeros()
         self._single_array = list(self._leaves) == ["obs"]
+        self._integers = self._single_array and self._buffer["obs"].dtype.kind in "biu"
         self._small_floats = (
             self._single_array and self._float_keys == ["obs"] and self._buffer["obs"].size <= SMALL_SIZE
         )
@@ -43,7 +44,7 @@ class SyncVectorStream(Stream):
         for lane, raw in enumerate(results.observations):
             for key, array in flatten_observation(raw).items():
                 if key in self._leaves:
-                    self._check_dtype_kind(key, array, self._leaves[key][1], f" in lane {self.first_lane + lane}")
+                    self._check_dtype(key, array, self._leaves[key][1], f" in lane {self.first_lane + lane}")
         if self._reads_lives:
             self._lives = self._lives_of(results)
         return self._first_rows(self._copy(results.observations), results.infos)
@@ -85,19 +86,25 @@ class SyncVectorStream(Stream):
                     array = np.asarray(raw)
                     if array.shape != shape:
                         raise self._wrong_shape(lane, "obs", array.shape, shape)
+                    if (
+                        self._integers and array.dtype != rows.dtype
+                    ):  # floats are checked at resets only, which is faster
+                        self._check_dtype("obs", array, rows.dtype, f" in lane {self.first_lane + lane}")
                     rows[lane] = array
                 if self._small_floats and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call
                     return {"obs": rows}
             else:
                 for lane, raw in enumerate(observations):
                     self._copy_lane(obs, lane, flatten_observation(raw))
+        except SpaceError:
+            raise
         except (TypeError, ValueError) as error:  # from NumPy, for values that are no numbers
             raise EnvironmentFault(
                 f"the observation in lane {self.first_lane + lane} at step {self._tick} must be in {self.observation_space}, got "
                 f"one that cannot be stored ({error}). Return observations of the observation space."
             ) from error
-        if self._float_keys:
-            self._check_finite(obs)
+        if self._float_keys or self._choices:
+            self._check_values(obs)
         return dict(obs)
 
     def _copy_lane(self, obs: Observation, lane: int, arrays: Observation) -> None:
@@ -105,6 +112,8 @@ class SyncVectorStream(Stream):
             shape = arrays[key].shape if key in arrays else None
             if shape != rows.shape[1:]:
                 raise self._wrong_shape(lane, key, shape, rows.shape[1:])
+            if rows.dtype.kind in "biu" and arrays[key].dtype != rows.dtype:
+                self._check_dtype(key, arrays[key], rows.dtype, f" in lane {self.first_lane + lane}")
             rows[lane] = arrays[key]
 
     def _wrong_shape(self, lane: int, key: str, actual: object, expected: object) -> EnvironmentFault:
