@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sb_dqn.errors import ConfigurationError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -71,10 +73,22 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def read_yaml(path: Path, otherwise: object = None) -> Any:
-    """Reads plain data from a YAML file; returns `otherwise` if there is no file."""
+    """Reads plain data from a YAML file; returns `otherwise` if there is no file.
+
+    Raises:
+        ConfigurationError: the file is not YAML.
+    """
     import yaml
 
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else otherwise
+    if not path.is_file():
+        return otherwise
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"{path} must be YAML, got something else ({reason}). Restore it from a copy."
+        ) from error
 
 
 def write_yaml(path: Path, content: object) -> None:

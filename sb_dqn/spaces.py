@@ -227,10 +227,12 @@ class ActionShape:
         """
         choices = choices_of(space)
         if choices is None or choices.count.ndim > 1 or not choices.count.size:
+            box = isinstance(space, spaces.Box)  # which only Q-agents refuse
+            fix = "For continuous actions use SAC or PPO, or discretize them" if box else "Convert others"
             raise SpaceError(
-                f"the action space of a Q-agent must be Discrete(n, start=...), MultiDiscrete([n, ...], start=...) or "
-                f"MultiBinary(n) of one axis, got {space}. "
-                f"For continuous actions use SAC or PPO, or discretize them with a gymnasium.ActionWrapper."
+                f"the action space{' of a Q-agent' if box else ''} must be Discrete(n, start=...), MultiDiscrete([n, ...], start=...) "
+                f"or MultiBinary(n) of one axis{'' if box else ', or a Box where the algorithm has continuous actions'}, got {space}. "
+                f"{fix} with a gymnasium.ActionWrapper."
             )
         branches, starts = tuple(choices.count.ravel().tolist()), tuple(choices.start.ravel().tolist())
         return cls(branches, starts, branched=choices.count.ndim == 1)
@@ -312,8 +314,8 @@ class BoxActions:
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise SpaceError(
-                f"bounds of a continuous action space must be finite float32 numbers with low < high, got {space}. Wrap the "
-                f"env in gymnasium.wrappers.RescaleAction, or set the bounds that it uses."
+                f"bounds of a continuous action space must be finite float32 numbers with low < high, got {space}. Set the "
+                f"bounds that the environment uses as its action_space."
             )
         return cls(space, low, high)
 

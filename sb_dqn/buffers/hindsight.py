@@ -221,7 +221,13 @@ class GoalRewards:
         """Returns rewards `[n]`, see `RewardFunction`."""
         if self._function is None:
             self._open()
-        rewards = self._function(achieved, desired, infos)
+        try:
+            rewards = self._function(achieved, desired, infos)
+        except Exception as error:
+            raise EnvironmentFault(
+                f"compute_reward(achieved_goal, desired_goal, info) must return rewards for goals of shape {achieved.shape} and a "
+                f"list of {len(infos)} empty infos, got {type(error).__name__}: {error}. Fix the environment."
+            ) from error
         return np.sign(rewards) if self._stream.options.clip_reward else rewards
 
     def close(self) -> None:

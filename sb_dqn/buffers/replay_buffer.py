@@ -204,25 +204,28 @@ class ReplayBuffer:
         until = max(schedule.learning_starts - seen, 0)
         period, per = schedule.train_freq, schedule.gradient_steps if schedule.spread else 1
         if schedule.unit == "episode":
-            least = enough = until + 1
+            least = until + 1
+            much = f"until {period} episodes have ended" if period > 1 else "until an episode has ended"
+            often = "give the environment a time limit, or count env steps (train_freq=4)"
             pace = f"updates come after every {period} episodes (train_freq), {self._pending} have ended since the last"
         else:
             # with several lanes the tick that pays for an update may end up to lanes - 1 steps after it is due
             least, enough = (_next_due(self._pending, until + 1 - late, period, per) for late in (lanes - 1, 0))
+            much = f"for {enough:,} env steps or more"
+            often = "raise replay_ratio" if schedule.spread else "lower train_freq"
             pace = f"there is one update for every {max(period // per, 1):,} env steps"
         if schedule.learning_starts and seen <= schedule.learning_starts:
             why = (
                 f"updates begin after learning_starts={schedule.learning_starts:,} env steps, {seen:,} are done; {pace}"
             )
-            return Wait(least, why, f"Learn for {enough:,} env steps or more, or lower learning_starts")
+            return Wait(least, why, f"Learn {much}, or lower learning_starts")
         if seen and not self.ring.can_start():
             rows = int(self.ring.cursor.max())
             why = (
                 f"one sample takes {self.ring.start_rule.ahead + 1} rows of a lane, {rows} have arrived in the longest"
             )
             return Wait(least, why, "Learn for more env steps, or shorten what is sampled (sequences, n_steps)")
-        often = "raise replay_ratio" if schedule.spread else "lower train_freq"
-        return Wait(least, pace, f"Learn for {enough:,} env steps or more, or {often}")
+        return Wait(least, pace, f"Learn {much}, or {often}")
 
     def refresh(self) -> None:
         """Recomputes bounds and priorities on the host; called once before a burst of updates, after the arrivals."""

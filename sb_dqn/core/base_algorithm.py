@@ -214,8 +214,13 @@ class BaseAlgorithm(ABC):
             **changes: constructor arguments over those of the preset; `policy_kwargs` are merged.
 
         Raises:
-            ConfigurationError: there is no preset of this class for `env`.
+            ConfigurationError: `env` is no id, or there is no preset of this class for it.
         """
+        if not isinstance(env, str):
+            raise ConfigurationError(
+                f"env must be the id of an environment, got {type(env).__name__}. Pass its id, with n_envs and env_kwargs; set_env "
+                f"puts another environment in its place."
+            )
         name = next((each.__name__ for each in cls.__mro__ if list_presets(each.__name__)), cls.__name__)
         found = find_preset(name, env, preset)
         if found is None:

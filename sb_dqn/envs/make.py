@@ -67,9 +67,10 @@ def spec_of(env_id: str) -> Any:
             importlib.import_module(module)
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        similar = "" if isinstance(error, ModuleNotFoundError) else nearest(name, gymnasium.registry)
         raise ConfigurationError(
             f"the environment must be an id registered with gymnasium, 'module:id' to import a module first, or an environment "
-            f"object, got {env_id!r} ({error}). Check its spelling.{nearest(name, gymnasium.registry)}"
+            f"object, got {env_id!r} ({error}). Check its spelling.{similar}"
         ) from error
 
 

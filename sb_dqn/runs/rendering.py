@@ -88,7 +88,9 @@ class VideoFile:
         imageio = import_extra("imageio.v2", "video", "to record a video")
         self._path = path
         gif = path.suffix.lower() == ".gif"
-        options: Kwargs = {"duration": 1000 / rate, "loop": 0} if gif else {"fps": rate, "macro_block_size": 2}
+        options: Kwargs = {"duration": 1000 / rate, "loop": 0}
+        if not gif:  # by name: without ffmpeg imageio would take another backend, which fails at the first frame
+            options = {"format": "FFMPEG", "fps": rate, "macro_block_size": 2}
         with explained(path, "writable", FIX):
             try:
                 self._writer: Any = imageio.get_writer(path, **options)

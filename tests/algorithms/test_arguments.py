@@ -271,7 +271,7 @@ def test_environments_that_are_refused(env: Any, message: str) -> None:
 def test_action_spaces_that_are_refused(space: Any) -> None:
     game = Tiny()
     game.action_space = space
-    with pytest.raises(SpaceError, match=r"of a Q-agent must be Discrete\(n, start=...\)"):
+    with pytest.raises(SpaceError, match=r"must be Discrete\(n, start=...\)"):
         quick(game)
 
 

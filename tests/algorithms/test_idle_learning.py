@@ -9,6 +9,7 @@ import pytest
 
 from sb_dqn.algorithms import A2C, DQN, PPO, R2D2, REINFORCE
 from tests.full import FULL, a_few
+from tests.tiny import Tiny
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("eagerly")]
 ENV = "CartPole-v1"
@@ -37,6 +38,13 @@ def test_r2d2_with_its_defaults_trains_nothing_in_sixty_thousand_steps_and_says_
         UserWarning, match="learning_starts=100,000 .*every 7,680 env steps. Learn for 107,520 env steps"
     ):
         model.learn(60_000, callback=lambda *_: False)  # it is said before the first step
+
+
+@pytest.mark.parametrize(("episodes", "much"), [(1, "until an episode has ended"), (3, "until 3 episodes have ended")])
+def test_a_run_without_the_end_of_an_episode_is_not_told_to_count_steps(episodes: int, much: str) -> None:
+    model = DQN("MlpPolicy", Tiny(length=10**9), learning_starts=10, train_freq=(episodes, "episode"), **SMALL)
+    with pytest.warns(UserWarning, match=f"Learn {much}, or give the environment a time limit, or count env steps"):
+        model.learn(45)
 
 
 def test_steps_of_earlier_learns_count_and_it_is_said_once() -> None:

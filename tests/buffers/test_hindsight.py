@@ -337,6 +337,18 @@ def test_wrong_settings_and_environments_are_answered_with_the_fix() -> None:
         PQN(env=BitFlip(4), hindsight=True)  # type: ignore[call-arg]
 
 
+def test_a_reward_function_that_raises_is_a_fault_of_the_environment() -> None:
+    class Reads(BitFlip):
+        def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+            rewards = super().compute_reward(achieved, desired, info)
+            return rewards * info["scale"] if isinstance(info, list) else rewards  # type: ignore[call-overload]  # the fault
+
+    with pytest.raises(
+        EnvironmentFault, match=r"compute_reward\(.*a list of \d+ empty infos, got TypeError: list indices"
+    ):
+        DQN(env=Reads(4), hindsight=True, **SMALL).learn(200)
+
+
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [

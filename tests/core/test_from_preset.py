@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
@@ -165,6 +166,14 @@ def test_agent_for_few_steps_and_vectors_resets_anneals_and_decays() -> None:
 
 def test_class_outside_the_package_has_the_presets_of_its_parent() -> None:
     assert OwnDQN.from_preset("CartPole-v1").arguments["tau"] == 0.05
+
+
+@pytest.mark.parametrize("env", [gymnasium.make("CartPole-v1"), None])
+def test_an_environment_that_is_no_id_is_refused(env: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match="env must be the id of an environment, got (TimeLimit|NoneType). Pass its id"
+    ):
+        DQN.from_preset(env)
 
 
 def test_environment_without_a_preset_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from sb_dqn import check_env
+from sb_dqn import check_env, make_vec_env
 from sb_dqn.errors import ConfigurationError
 
 
@@ -128,6 +128,66 @@ def test_vector_environments_reset_as_they_say(mode: AutoresetMode) -> None:
     sound.metadata = {}
     with pytest.raises(ConfigurationError, match="must be NEXT_STEP or SAME_STEP, got none"):
         check_env(sound)
+
+
+@pytest.mark.parametrize(("n_envs", "vec_env_cls"), [(1, "lanes"), (2, "lanes"), (2, "sync")])
+def test_the_environments_of_make_vec_env_are_sound(n_envs: int, vec_env_cls: Any) -> None:
+    env = make_vec_env("CartPole-v1", n_envs, vec_env_cls=vec_env_cls)
+    assert check_env(env, steps=100).advice == []
+
+
+class Wrong(Walk):
+    """Returns `result` at step 3 of each episode."""
+
+    def __init__(self, space: Any, good: Any, result: Any) -> None:
+        super().__init__(length=6)
+        self.observation_space, self.good, self.result = space, good, result
+
+    def observe(self) -> Any:
+        return self.good
+
+    def step(self, action: Any) -> Any:
+        sound = super().step(action)
+        return self.result if self.t == 3 else sound
+
+
+PAIR, FIVE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(5)
+ZEROS, NAN = np.zeros(2, np.float32), np.full(2, np.nan, np.float32)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("space", "good", "result", "message"),
+    [
+        (
+            PAIR,
+            ZEROS,
+            (np.zeros(3, np.float32), 1.0, False, False, {}),
+            r"at step 3 must have shape \(2,\), got \(3,\)",
+        ),
+        (FIVE, 1, (7, 1.0, False, False, {}), r"at step 3 must be in Discrete\(5\), got 7"),
+        (PAIR, ZEROS, (NAN, 1.0, False, False, {}), "observation 'obs' in lane 0 at step 3 must be finite, got NaN"),
+        (PAIR, ZEROS, (ZEROS, np.nan, False, False, {}), "the reward in lane 0 at step 3 must be finite, got NaN"),
+        (PAIR, ZEROS, (ZEROS, None, False, False, {}), "at step 3: the reward must be a number, got None"),
+        (PAIR, ZEROS, (ZEROS, 1.0, False, {}), "at step 3: the result must be five values, got 4"),
+    ],
+)
+def test_wrong_results_in_the_middle_of_an_episode_are_faults(space: Any, good: Any, result: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as error:
+        check_env(Wrong(space, good, result))
+    assert "(2)" not in str(error.value), "one fault is told once"
+    assert "the same" not in str(error.value)
+
+
+def test_actions_that_begin_at_another_number_are_sound() -> None:
+    class Starts(Walk):
+        action_space = spaces.MultiDiscrete([2, 3], start=[5, -1])
+
+        def step(self, action: Any) -> Any:
+            assert self.action_space.contains(action)
+            return super().step(action)
+
+    assert check_env(Starts(), steps=100).advice == []
 
 
 def test_something_else_is_refused() -> None:

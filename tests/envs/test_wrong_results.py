@@ -222,3 +222,11 @@ def test_an_integer_that_the_dtype_cannot_hold(key: str | None, at: int, value: 
 
 def test_integers_of_another_dtype_that_fit_are_stored() -> None:
     play(WrongResult(3, (np.full((8, 8, 3), 255), 1.0, False, False, {}), BYTES))
+
+
+@pytest.mark.parametrize(("actions", "given"), [(1, "1 alone"), (np.array(1), r"array\(1\) alone"), ([1], "1")])
+def test_actions_that_are_not_one_per_lane(actions: Any, given: str) -> None:
+    env = make_vec_env("CartPole-v1", n_envs=2)
+    env.reset()
+    with pytest.raises(SpaceError, match=f"actions must be one for each of 2 lanes, got {given}. Pass one per lane."):
+        env.step(actions)

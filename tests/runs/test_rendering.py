@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -102,6 +103,15 @@ def test_video_gets_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert options["fps"] == 15.0
     assert len(written) == 2
     assert written[1] == "closed"
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi", ".mov"])
+def test_a_video_without_ffmpeg_is_refused_before_its_first_frame(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("imageio", reason="it writes the videos (extra video)")
+    if find_spec("imageio_ffmpeg") is not None:
+        pytest.skip("ffmpeg is installed")
+    with pytest.raises(ConfigurationError, match=rf"ffmpeg must be installed to record a {suffix} video"):
+        VideoFile(tmp_path / f"film{suffix}", 15.0)
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, ImportError])

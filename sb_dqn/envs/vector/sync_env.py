@@ -216,10 +216,13 @@ class Lanes(ListedLanes):
         Raises:
             SpaceError: an action is not in its lane's action space.
         """
-        if len(actions) != self.num_envs:
-            raise SpaceError(
-                f"actions must be one for each of {self.num_envs} lanes, got {len(actions)}. Pass one per lane."
-            )
+        try:
+            count = len(actions)
+        except TypeError:  # a number, or an array without axes
+            count = 0
+        if count != self.num_envs:
+            got = count or f"{actions!r} alone"
+            raise SpaceError(f"actions must be one for each of {self.num_envs} lanes, got {got}. Pass one per lane.")
         for lane, action in enumerate(actions):
             if not self.single_action_space.contains(action):
                 raise SpaceError(
