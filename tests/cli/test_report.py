@@ -342,7 +342,6 @@ def test_output_that_cannot_be_written(out: str, message: str, tmp_path: Path) -
     ("name", "content", "reason"),
     [
         ("config.yaml", "", "TypeError"),
-        ("config.yaml", "settings: [", "ParserError"),
         ("config.yaml", "algorithm: DQN\nsettings: {}\n", "unexpected env_id"),
         ("config.yaml", "algorithm: DQN\nenv_id: a\nsettings: [1]\nversions: x\n", "unexpected settings, versions"),
         ("result.yaml", "{steps: 1, seconds: 2, returns: [a]}", "could not convert"),
@@ -359,6 +358,15 @@ def test_damaged_file(name: str, content: str, reason: str, tmp_path: Path) -> N
     ):
         call("report", run)
     assert not (run / "report.html").exists()
+
+
+def test_settings_that_are_not_yaml(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "config.yaml").write_text("settings: [")
+    with pytest.raises(
+        ConfigurationError, match=r"config.yaml must be YAML, got something else \(.*line 1.*Restore it from a copy"
+    ):
+        call("report", run)
 
 
 def test_evaluations_of_another_shape(tmp_path: Path) -> None:
