@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -275,9 +276,23 @@ def conclude(model: BaseAlgorithm, folder: Path, config: Settings, bar: bool) ->
         (f"evaluate {folder} --episodes 100", "a more precise mean return"),
         (f"report {folder}", "one HTML page with curves, settings and results"),
         (f"resume {folder} --timesteps {max(config['n_timesteps'] // 2, 1)}", "train further"),
-        (f"train {config['algorithm']} {config['env_id']} --set learning_rate=3e-4", "try another setting"),
+        (another_setting(read_config(folder)), "try another setting"),
     ):
         click.echo(f"  {program_name()} {command}\n      {meaning}")
+
+
+def another_setting(config: Settings) -> str:
+    """Returns the arguments of the run's own `sb-dqn train` with another learning rate, or the shortest ones if there are none."""
+    words = shlex.split(config["command"])[1:]
+    if words[:1] != ["train"]:
+        words = ["train", config["algorithm"], config["env_id"]]
+    kept: list[str] = []
+    for word in words:  # a setting must be set once
+        if word.startswith("learning_rate=") and kept[-1] == "--set":
+            kept.pop()
+        elif not word.startswith("--set=learning_rate="):
+            kept.append(word)
+    return shlex.join([*kept, "--set", "learning_rate=3e-4"])
 
 
 def _evaluate(model: BaseAlgorithm, folder: Path, config: Settings, bar: bool) -> str:

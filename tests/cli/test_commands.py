@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import html
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.presets import list_presets
 from sb_dqn.runs import evaluation_options
 from sb_dqn.runs.episode_log import EpisodeLog
+from sb_dqn.runs.training import another_setting
 from tests.full import FULL
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
@@ -89,16 +92,32 @@ def test_evaluations_have_the_requested_steps_and_episodes(run: Path) -> None:
         assert saved["results"].shape == (2, 2)
 
 
-def test_output_names_the_folder_and_the_next_commands(tmp_path: Path) -> None:
+def test_output_names_the_folder_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", *TRAIN])
     done = call(*TRAIN, "--folder", tmp_path, "--progress", "--eval-freq", 0)
     folder = tmp_path / "dqn_CartPole-v1_1"
     assert "DQN on CartPole-v1: 600 steps, seed 1; preset CartPole-v1 (RL Baselines3 Zoo" in done.output
     assert "over 20 greedy episodes" in done.output
     assert f"files in {folder}" in done.output
     assert f"enjoy {folder}" in done.output
+    assert f"sb-dqn {shlex.join(TRAIN)} --set learning_rate=3e-4\n" in done.output
     assert "evaluations.npz" not in done.output
     assert "best_model.zip" not in done.output  # no evaluation during training
     assert not (folder / "evaluations.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("train dqn lake:Lake-v0 --env-set size=5 --folder lk", "train dqn lake:Lake-v0 --env-set size=5 --folder lk"),
+        ("train dqn A --set 'learning_rate=linear 1e-3' --set gamma=0.9", "train dqn A --set gamma=0.9"),
+        ("train dqn A --set=learning_rate=0.1 --env-set 'name=two words'", "train dqn A --env-set 'name=two words'"),
+        ("compare DQN QRDQN --env lake:Lake-v0", "train DQN lake:Lake-v0"),
+    ],
+)
+def test_another_setting_is_tried_with_the_other_arguments_of_the_run(words: str, again: str) -> None:
+    config = {"command": f"sb-dqn {words}", "algorithm": "DQN", "env_id": "lake:Lake-v0"}
+    assert another_setting(config) == f"{again} --set learning_rate=3e-4"
 
 
 def test_the_output_outside_a_terminal_is_short(tmp_path: Path) -> None:
@@ -299,6 +318,20 @@ def test_user_error_is_one_line_and_status_2(
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "plot", "resume"])
+def test_a_damaged_configuration_is_one_line_with_its_path_and_place(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("a: [")
+    (tmp_path / "model.zip").touch()
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", command, str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert re.fullmatch(rf"Error: {re.escape(str(tmp_path))}/config\.yaml must be YAML, .* line 1, column 5.*\n", error)
 
 
 @FULL
