@@ -165,7 +165,7 @@ class _Check:
                 )
 
     def _step_as_in_learn(self) -> None:
-        """Plays an episode or more through the checks of results that `learn` makes."""
+        """Plays up to 200 random actions through the checks of results that `learn` makes."""
         stream, space = open_stream(self.env), self.env.action_space
         starts = getattr(actions_of(space), "starts", 0)  # the choices of a stream begin at 0
         stream.begin(self.seed)

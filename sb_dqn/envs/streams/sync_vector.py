@@ -27,7 +27,6 @@ class SyncVectorStream(Stream):
         self._buffer = self._zeros()
         self._next_buffer = self._zeros()
         self._single_array = list(self._leaves) == ["obs"]
-        self._integers = self._single_array and self._buffer["obs"].dtype.kind in "biu"
         self._small_floats = (
             self._single_array and self._float_keys == ["obs"] and self._buffer["obs"].size <= SMALL_SIZE
         )
@@ -81,14 +80,12 @@ class SyncVectorStream(Stream):
         try:
             if self._single_array:
                 rows = obs["obs"]
-                shape = rows.shape[1:]
+                shape, exact = rows.shape[1:], rows.dtype.kind in "biu"  # floats are checked at resets only, which is faster
                 for lane, raw in enumerate(observations):
                     array = np.asarray(raw)
                     if array.shape != shape:
                         raise self._wrong_shape(lane, "obs", array.shape, shape)
-                    if (
-                        self._integers and array.dtype != rows.dtype
-                    ):  # floats are checked at resets only, which is faster
+                    if exact and array.dtype != rows.dtype:
                         self._check_dtype("obs", array, rows.dtype, f" in lane {self.first_lane + lane}")
                     rows[lane] = array
                 if self._small_floats and math.isfinite(sum(rows.ravel().tolist())):  # the usual case, without a call
