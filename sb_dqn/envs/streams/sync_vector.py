@@ -80,7 +80,8 @@ class SyncVectorStream(Stream):
         try:
             if self._single_array:
                 rows = obs["obs"]
-                shape, exact = rows.shape[1:], rows.dtype.kind in "biu"  # floats are checked at resets only, which is faster
+                shape = rows.shape[1:]
+                exact = rows.dtype.kind in "biu"  # floats are checked at resets only, which is faster
                 for lane, raw in enumerate(observations):
                     array = np.asarray(raw)
                     if array.shape != shape:
