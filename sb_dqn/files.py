@@ -73,22 +73,25 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def read_yaml(path: Path, otherwise: object = None) -> Any:
-    """Reads plain data from a YAML file; returns `otherwise` if there is no file.
+    """Reads a mapping from a YAML file; returns `otherwise` if there is no file.
 
     Raises:
-        ConfigurationError: the file is not YAML.
+        ConfigurationError: the file is not YAML, or contains no mapping.
     """
     import yaml
 
     if not path.is_file():
         return otherwise
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(
             f"{path} must be YAML, got something else ({reason}). Restore it from a copy."
         ) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} must be a YAML mapping, got {content!s:.80}. Restore it from a copy.")
+    return content
 
 
 def write_yaml(path: Path, content: object) -> None:

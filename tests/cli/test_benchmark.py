@@ -342,13 +342,20 @@ def test_bad_input_is_one_line(words: list[object], message: str, capsys: pytest
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("content", ["format: 1\nsuite: small\nseeds: {}", "format: 2\nsuite: classic", "- 1"])
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ("format: 1\nsuite: small\nseeds: {}", "of format 2 and suite small"),
+        ("format: 2\nsuite: classic", "of format 2 and suite small"),
+        ("- 1", "a YAML mapping"),
+    ],
+)
 def test_folder_of_another_version_or_suite_is_refused(
-    tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, content: str, wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "benchmark.yaml").write_text(content)
     assert run("small", "--out", tmp_path) == 2
-    assert "benchmark.yaml must be of format 2 and suite small" in capsys.readouterr().err
+    assert f"benchmark.yaml must be {wanted}, got" in capsys.readouterr().err
     assert (tmp_path / "benchmark.yaml").read_text() == content
 
 

@@ -341,7 +341,6 @@ def test_output_that_cannot_be_written(out: str, message: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config.yaml", "", "TypeError"),
         ("config.yaml", "algorithm: DQN\nsettings: {}\n", "unexpected env_id"),
         ("config.yaml", "algorithm: DQN\nenv_id: a\nsettings: [1]\nversions: x\n", "unexpected settings, versions"),
         ("result.yaml", "{steps: 1, seconds: 2, returns: [a]}", "could not convert"),
@@ -360,12 +359,18 @@ def test_damaged_file(name: str, content: str, reason: str, tmp_path: Path) -> N
     assert not (run / "report.html").exists()
 
 
-def test_settings_that_are_not_yaml(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        ("settings: [", r"YAML, got something else \(.*line 1.*\)"),
+        ("", "a YAML mapping, got None"),
+        ("- 1", r"a YAML mapping, got \[1\]"),
+    ],
+)
+def test_settings_that_are_not_a_yaml_mapping(content: str, got: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    (run / "config.yaml").write_text("settings: [")
-    with pytest.raises(
-        ConfigurationError, match=r"config.yaml must be YAML, got something else \(.*line 1.*Restore it from a copy"
-    ):
+    (run / "config.yaml").write_text(content)
+    with pytest.raises(ConfigurationError, match=rf"config.yaml must be {got}. Restore it from a copy."):
         call("report", run)
 
 

@@ -251,7 +251,7 @@ def _read_queue(out: Path, suite: str) -> Queue:
                 f"--out must be empty or the folder of a benchmark, got {out}. Choose another one."
             )
         return {}
-    found = (content.get("format"), content.get("suite")) if isinstance(content, dict) else None
+    found = content.get("format"), content.get("suite")
     if found != (FORMAT, suite):
         raise ConfigurationError(
             f"{path} must be of format {FORMAT} and suite {suite}, got {found}. Choose another folder with --out."
