@@ -42,6 +42,12 @@ MEASURES = {
         source="five times the largest of the presets",
         advice="Lower learning_rate: 1e-4 to 1e-3 suits Adam on most tasks.",
     ),
+    "adam_epsilon": Measure(
+        "Adam's epsilon, divided by the median root mean square of the gradients that its moments have",
+        high=10.0,
+        source="0 to 2.5 where runs learned; 20 and more where R2D2 with small networks and the paper's 0.001 did not",
+        advice="Set policy_kwargs=dict(optimizer_kwargs=dict(eps=1e-8)): a larger epsilon than the gradients makes steps small.",
+    ),
     "td_error_growth": Measure(
         "TD error of a batch after one update on it, divided by that before",
         high=2.0,

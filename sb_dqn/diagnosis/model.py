@@ -98,6 +98,9 @@ class _Look:
         if not isinstance(model.learner.optimizer, torch.optim.SGD):
             times = (0, counters.num_timesteps)
             self.values["learning_rate"] = max(model.rate_schedule(step, max(counters.horizon, 1)) for step in times)
+        epsilon = relative_epsilon(model.learner.optimizer)
+        if epsilon is not None:
+            self.values["adam_epsilon"] = epsilon
         horizon = 1.0 / max(1.0 - model.discount, 1e-9)
         if self.length >= 2.0 * horizon:
             self.values["horizon"] = horizon
@@ -261,6 +264,19 @@ def _spread(distribution: Any, head: Any) -> float:
         return float(entropy.mean()) if len(entropy) else 1.0
     half = 1.0 if isinstance(distribution, SquashedGaussian) else (head.high - head.low) / 2.0
     return float((distribution.log_std.exp() / half).mean())
+
+
+def relative_epsilon(optimizer: torch.optim.Optimizer) -> float | None:
+    """Returns Adam's epsilon, divided by the median root mean square of the gradients by its moments; weights without a
+    gradient so far do not count. None where there are no such moments."""
+    sizes = []
+    for group in optimizer.param_groups:
+        for state in (optimizer.state.get(p, {}) for p in group["params"]):
+            if "exp_avg_sq" in state:
+                bias = 1.0 - group["betas"][1] ** float(state["step"])
+                sizes.append((state["exp_avg_sq"][state["exp_avg_sq"] > 0] / bias).sqrt())
+    size = torch.cat(sizes) if sizes else torch.empty(0)
+    return float(optimizer.param_groups[0]["eps"] / size.median()) if len(size) else None
 
 
 def effective_rank(features: Tensor) -> int:

@@ -41,6 +41,12 @@ def test_a_planted_fault_is_named(fault: str) -> None:
     }
 
 
+def test_an_epsilon_of_adam_above_the_gradients_is_named() -> None:
+    kwargs = {**planted_faults.SANE["policy_kwargs"], "optimizer_kwargs": {"eps": 10.0}}
+    findings = planted_faults.make(policy_kwargs=kwargs).learn(800).diagnose().findings
+    assert [finding.name for finding in findings] == ["adam_epsilon"]
+
+
 def test_a_model_without_updates_has_that_finding_alone() -> None:
     with pytest.warns(UserWarning, match="will make no update"):
         model = quick(CARTPOLE, learning_starts=100).learn(60)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
-from sb_dqn.diagnosis.model import bounded_explained_variance, changed_actions, effective_rank
+from sb_dqn.diagnosis.model import bounded_explained_variance, changed_actions, effective_rank, relative_epsilon
 from sb_dqn.diagnosis.sample import discounted_returns
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.types import Batch
@@ -30,6 +30,18 @@ def test_the_units_of_a_convolution_are_its_channels() -> None:
     images = torch.zeros(2, 3, 4, 4)
     images[:, 0, 0, 0] = 1.0  # one pixel of channel 0 is active; pixels as units would be 15 of 16 dormant
     assert dormant_share(images) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam])
+def test_adams_epsilon_is_compared_with_the_gradients_that_its_moments_have(make: Any) -> None:
+    weights = torch.nn.Parameter(torch.zeros(5))
+    optimizer = make([weights], eps=0.1)
+    assert relative_epsilon(optimizer) is None, "no update so far"
+    weights.grad = torch.tensor([0.0, 0.0, 0.01, -0.02, 0.5])  # the first two never had one
+    for _ in range(3):
+        optimizer.step()
+        assert relative_epsilon(optimizer) == pytest.approx(0.1 / 0.02, rel=1e-4)
+    assert relative_epsilon(torch.optim.SGD([weights], lr=0.1)) is None
 
 
 def test_the_effective_rank_counts_singular_values_up_to_99_percent_of_their_sum() -> None:
