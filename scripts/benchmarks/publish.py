@@ -91,6 +91,11 @@ class Cell:
         return f"{fmean(values):,.0f}" if values and any(values) else "–"
 
     @property
+    def best(self) -> str:
+        values = self.numbers("best")
+        return number(fmean(values)) if values else "–"
+
+    @property
     def score(self) -> str:
         return spread(self.numbers("score"))
 
@@ -227,7 +232,7 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
     own = [cell for cell in cells if cell.library == OWN]
     header = ["Task", "Mean ± sd of the runs", "IQM [95 % interval]", "Best evaluation", "Env steps", "CPU s", "Seeds"]
     lines = [
-        [cell.task, cell.score, cell.iqm, cell.mean("best"), cell.mean("steps"), cell.mean("cpu_seconds"), seeds(cell)]
+        [cell.task, cell.score, cell.iqm, cell.best, cell.mean("steps"), cell.mean("cpu_seconds"), seeds(cell)]
         + [peer_text(peers.get((cell.task, library))) for library in libraries]
         for cell in own
     ]
@@ -308,8 +313,8 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
                 "CPU s",
                 "Seeds",
             ]
-            columns = ("best", "steps", "seconds", "cpu_seconds")
-            lines = [[c.agent, c.score, c.iqm, *map(c.mean, columns), seeds(c)] for c in of_task]
+            columns = ("steps", "seconds", "cpu_seconds")
+            lines = [[c.agent, c.score, c.iqm, c.best, *map(c.mean, columns), seeds(c)] for c in of_task]
             parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
     parts += missing(suite, cells)
     return "\n\n".join(parts) + "\n"
