@@ -71,7 +71,7 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
         ]  # fmt: skip
     page = (site / "pages" / "results" / "classic.md").read_text()
     assert "\n| DQN | 490.0 ± 14.1 | 490.0 [480.0, 500.0] | 400.0 | 50,000 | 9 | – | 100, 101 |\n" in page
-    assert "\n| Stable-Baselines3 DQN | 300.0 | 300.0 | 400 |" in page
+    assert "\n| Stable-Baselines3 DQN | 300.0 | 300.0 | 400.0 |" in page
     assert "Machines: CPU. Versions: Stable-Baselines3 1; sb_dqn 1; torch 2. Commits: `abc`." in page
     section = (site / "pages" / "algorithms" / "dqn.md").read_text()
     assert "| 100, 101 | 300.0 (50,000 env steps) |" in section
