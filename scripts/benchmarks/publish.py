@@ -247,11 +247,12 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
 def beside_peers(suite: Suite, cells: Sequence[Cell]) -> list[str]:
     """Returns the section on a suite in the README, the scores of the agents that have a peer; nothing if none has runs."""
     found = {(cell.agent, cell.task): cell for cell in cells if cell.rows}
-    algorithms = dict.fromkeys(peer for task in suite.tasks for peers in task.peers.values() for peer in peers)
+    theirs = {task.name: [name.rpartition(" ") for name in agents_of(task) if " " in name] for task in suite.tasks}
+    algorithms = dict.fromkeys((library, name) for each in theirs.values() for library, _, name in each)
     agents = [
-        agent for algorithm in algorithms for agent in (algorithm, *(f"{peer} {algorithm}" for peer in PEERS.values()))
+        agent for library, name in algorithms for agent in (name.removeprefix("Recurrent"), f"{PEERS[library]} {name}")
     ]
-    tasks = [task.name for task in suite.tasks if any((agent, task.name) in found for agent in agents)]
+    tasks = [task for task, peers in theirs.items() if peers and any((agent, task) in found for agent in agents)]
     if not tasks:
         return []
 

@@ -88,6 +88,16 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert {path: path.read_text() for path in site.rglob("*.*")} == before
 
 
+def test_the_readme_has_our_agent_above_a_peer_of_another_name() -> None:
+    keys = [("sb_dqn", "PPO"), ("sb3", "RecurrentPPO"), ("sb_dqn", "R2D2")]
+    cells = [
+        publish.Cell(library, name, "sb_dqn/CartPoleNoVelocity-v0", [{"score": "450.0"}], []) for library, name in keys
+    ]
+    text = "\n\n".join(publish.beside_peers(read_suite("memory"), cells))
+    assert "\n| PPO | 450.0 (1) |\n| Stable-Baselines3 RecurrentPPO | 450.0 (1) |" in text
+    assert "R2D2" not in text  # no peer
+
+
 def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> None:
     curves = ["100:0 200:100 300:200", "110:10 190:90 310:210"]
     (_, line) = sorted(publish.Cell("sb_dqn", "VPG", "CartPole-v1", [], curves).series(0), key=lambda each: each.kind)
