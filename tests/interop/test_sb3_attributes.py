@@ -329,5 +329,5 @@ def test_a_gymnasium_vector_environment_in_the_adapter_of_supersuit() -> None:
 
     same_step = gymnasium.vector.AutoresetMode.SAME_STEP
     env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": same_step})
-    model = room.PPO("MlpPolicy", SB3VecEnvWrapper(env), n_steps=32, batch_size=32).learn(128)
-    assert (model.num_timesteps, model._episode_num > 2) == (128, True)
+    model = room.PPO("MlpPolicy", SB3VecEnvWrapper(env), n_steps=32, batch_size=32).learn(1024)
+    assert (model.num_timesteps, model._episode_num >= 2) == (1024, True)  # an episode has at most 500 steps
