@@ -246,7 +246,10 @@ def _put_legend_above(figure: Figure, count: int) -> None:
     """Puts a legend of `count` entries above the axes, in as many columns as fit; the figure grows with its rows."""
     from matplotlib import rcParams
 
+    height, row = figure.get_figheight(), 1.2 * float(rcParams["font.size"]) / 72
     for columns in range(min(count, 4), 0, -1):
+        rows = -(-count // columns)
+        figure.set_figheight(height + (rows - 1) * row)  # before drawing, which leaves the axes room
         legend = figure.legend(
             loc="outside upper center", ncols=columns, columnspacing=1.2, handlelength=1.6, labelspacing=0.2
         )
@@ -254,8 +257,6 @@ def _put_legend_above(figure: Figure, count: int) -> None:
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
-    rows = -(-count // columns)
-    figure.set_figheight(figure.get_figheight() + (rows - 1) * 1.2 * float(rcParams["font.size"]) / 72)
 
 
 def _last_shown(thresholds: Points, fractions: Points) -> float:

@@ -316,10 +316,12 @@ def test_colors_and_dashes_tell_many_curves_apart() -> None:
 
 def test_legend_of_many_algorithms_fits_into_a_column() -> None:
     x, y = np.arange(3.0), np.array([1.0, 0.5, 0.0])
-    lines = [Series("line", x, y, color=number, label=f"an algorithm with a long name {number}") for number in range(9)]
+    lines = [
+        Series("line", x, y, color=number, label=f"an algorithm with a long name {number}") for number in range(21)
+    ]
     style = STYLES["paper"]
     with styled(style):
-        figures = [draw_profiles(style, profiles, "score", "") for profiles in (lines[:2], lines)]
+        figures = [draw_profiles(style, profiles, "score", "") for profiles in (lines[:2], lines[:9], lines)]
         for figure in figures:
             figure.draw_without_rendering()
     extents = [figure.legends[0].get_window_extent() for figure in figures]
@@ -327,7 +329,7 @@ def test_legend_of_many_algorithms_fits_into_a_column() -> None:
         extent.x0 >= 0 and extent.x1 <= figure.bbox.width for extent, figure in zip(extents, figures, strict=True)
     )
     heights = [figure.axes[0].get_window_extent().height for figure in figures]
-    assert heights[1] > 0.8 * heights[0]
+    assert min(heights) > 0.8 * heights[0]
 
 
 def test_few_high_scores_do_not_squeeze_a_profile() -> None:
