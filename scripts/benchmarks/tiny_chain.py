@@ -18,13 +18,14 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.algorithms import ALGORITHMS
+from sb_dqn.nn.heads.quantile import CosineEmbedding
 
 STATES, GAMMA = 6, 0.9
 OPTIMUM = np.array([[GAMMA ** (STATES - max(s - 1, 0)), GAMMA ** (STATES - 1 - s)] for s in range(STATES)])
 """`[S, A]` optimal Q: one step left and then right to the end, or right to the end."""
-DRAWN = "FQF, bias drawn"
-"""FQF whose embedding begins with the random bias of `nn.Linear` instead of 1."""
-ROWS = ("FQF", DRAWN, "IQN", "QRDQN", "C51")
+DRAWN = ", bias drawn"
+"""Ends the name of an algorithm whose embedding begins with the random bias of `nn.Linear` instead of 1."""
+ROWS = ("FQF", f"FQF{DRAWN}", "IQN", f"IQN{DRAWN}", "QRDQN", "C51")
 
 
 class Chain(gymnasium.Env[Any, Any]):
@@ -50,7 +51,7 @@ class Chain(gymnasium.Env[Any, Any]):
 
 def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, steps: int, device: str = "cpu") -> Any:
     """Returns a model trained on uniformly random actions; a row of the table names the algorithm."""
-    name = {DRAWN: "FQF", "C51": "CategoricalDQN"}.get(row, row)
+    name = {"C51": "CategoricalDQN"}.get(row, row.removesuffix(DRAWN))
     support = {"v_min": 0.0, "v_max": 1.5} if row == "C51" else {}
     algorithm: Any = ALGORITHMS[name]
     model: Any = algorithm(
@@ -58,19 +59,20 @@ def train(row: str, learning_rate: float, net_arch: Sequence[int], seed: int, st
         exploration_initial_eps=1.0, exploration_final_eps=1.0, policy_kwargs={"net_arch": list(net_arch)}, seed=seed,
         device=device, **support,
     )  # fmt: skip
-    if row == DRAWN:
+    if row.endswith(DRAWN):
         draw_bias(model, seed)
     return model.learn(steps)
 
 
 def draw_bias(model: Any, seed: int) -> None:
     """Replaces the bias of the embedding by that of a fresh `nn.Linear`, in the online and the target net."""
-    bias = model.policy.q_net.embedding.cosines.linear.bias
-    bound = model.policy.q_net.embedding.cosines.n_cosines**-0.5
-    drawn = torch.empty_like(bias).uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
+    nets = (model.policy.q_net, model.policy.q_net_target)
+    layers = [layer.linear for net in nets for layer in net.modules() if isinstance(layer, CosineEmbedding)]
+    bound = layers[0].in_features ** -0.5
+    drawn = torch.empty_like(layers[0].bias).uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        for net in (model.policy.q_net, model.policy.q_net_target):
-            net.embedding.cosines.linear.bias.copy_(drawn)
+        for layer in layers:
+            layer.bias.copy_(drawn)
 
 
 def error(model: Any) -> float:

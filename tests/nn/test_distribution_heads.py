@@ -119,13 +119,11 @@ def test_the_embedding_by_worked_numbers() -> None:
 
 @pytest.mark.parametrize(("width", "low", "high"), [(6, 0.9, 1.0), (256, 0.95, 1.0), (512, 0.4, 0.6)])
 def test_nearly_all_units_of_few_features_are_active_at_first(width: int, low: float, high: float) -> None:
-    """An inactive unit of FQF stays so at its fraction; wide features can afford it, and begin as in IQN."""
+    """Wide features can afford inactive units."""
     torch.manual_seed(0)
-    phi, _ = FractionProposal().make_embedding(width)(torch.ones(1, width), acting=True)
-    assert low <= (phi > 0).float().mean().item() <= high
-    torch.manual_seed(0)
+    proposed, _ = FractionProposal().make_embedding(width)(torch.ones(1, width), acting=True)
     sampled, _ = ImplicitQuantile().make_embedding(width)(torch.ones(1, width))
-    assert 0.4 <= (sampled > 0).float().mean().item() <= 0.6  # decoy: IQN's is as it was
+    assert all(low <= (phi > 0).float().mean().item() <= high for phi in (proposed, sampled))
 
 
 def test_a_low_precision_copy_keeps_its_cosines() -> None:

@@ -42,7 +42,7 @@ def test_fqf_fits_the_chain_with_one_small_layer() -> None:
 
 @FULL
 def test_with_the_random_bias_of_a_linear_layer_half_of_the_quantiles_are_one_number() -> None:
-    model = train(DRAWN, 2e-3, [32], seed=0, steps=3_000)
+    model = train(f"FQF{DRAWN}", 2e-3, [32], seed=0, steps=3_000)
     assert error(model) > 0.2
     assert tied(model) > 0.4
 

@@ -14,9 +14,6 @@ from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_qu
 from sb_dqn.nn.heads.scalar import Distribution, LayerHead
 from sb_dqn.nn.layers.noise import Noise
 
-WIDE = 512
-"""Width of the features from which on the embedding begins as in IQN; see `FractionEmbedding`."""
-
 
 class Fractions(NamedTuple):
     """Proposed fractions of each observation."""
@@ -43,9 +40,8 @@ class FractionEmbedding(nn.Module):
 
     The fractions hardly move, and with as many cosines as fractions or more the cosines of different fractions are almost
     orthogonal: an update at one fraction changes the embedding at another by little more than the bias. A unit that is
-    zero at a fraction when training begins therefore stays zero there. Enough of the thousands of features of an image
-    remain; if all of a few are zero, the quantile at that fraction is the same for every observation. Below 512 features
-    the bias of the embedding begins at 1, about 2.4 standard deviations above zero, so that nearly every unit is active.
+    zero at a fraction when training begins therefore stays zero there. If all of a few are zero, the quantile at that
+    fraction is the same for every observation; `CosineEmbedding` begins with nearly every unit active.
 
     Args:
         width: width W of the features.
@@ -57,7 +53,7 @@ class FractionEmbedding(nn.Module):
     def __init__(self, width: int, n_fractions: int, n_cosines: int, learning_rate: float = 2.5e-9) -> None:
         super().__init__()
         self.learning_rate = learning_rate
-        self.cosines = CosineEmbedding(width, n_cosines, bias=1.0 if width < WIDE else None)
+        self.cosines = CosineEmbedding(width, n_cosines)
         self.proposal = nn.Linear(width, n_fractions)
         nn.init.xavier_uniform_(self.proposal.weight, gain=0.01)
         nn.init.zeros_(self.proposal.bias)

@@ -16,6 +16,9 @@ from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 
+WIDE = 512
+"""Number of features from which on a `CosineEmbedding` keeps the random bias of `nn.Linear`."""
+
 
 def midpoints(count: int, device: torch.device | None = None) -> Tensor:
     """Returns the midpoints of `count` equal parts of [0, 1], `[count]` float32."""
@@ -99,19 +102,21 @@ class CosineEmbedding(nn.Module):
     Dabney et al. number i from 0 to n - 1. Their first cosine is 1 for every fraction, which duplicates b; 1 to n is the
     choice of dqn_zoo and Dopamine.
 
+    Below 512 features b begins at 1, about 2.4 standard deviations of the sum above zero, so that nearly every unit is
+    active. With more features, as images have, enough units are active with the random b of `nn.Linear`, which is kept.
+
     Args:
         width: width W of the features.
         n_cosines: number of cosines n.
-        bias: initial value of b. If None, it is drawn as `nn.Linear` draws it.
     """
 
-    def __init__(self, width: int, n_cosines: int, bias: float | None = None) -> None:
+    def __init__(self, width: int, n_cosines: int) -> None:
         super().__init__()
         self.n_cosines = n_cosines
         self.linear = Linear(n_cosines, width)
         self.after = nn.ReLU()  # a module, so that its units are found
-        if bias is not None:
-            nn.init.constant_(self.linear.bias, bias)
+        if width < WIDE:
+            nn.init.ones_(self.linear.bias)
 
     def forward(self, x: Tensor, taus: Tensor) -> Tensor:
         """Maps `[N, W]` and `[N, M]` (or `[1, M]`) to `[N, M, W]` in the dtype of x; cosines are computed in float32."""
