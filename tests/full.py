@@ -1,4 +1,4 @@
-"""Marks what only `scripts/test --full` runs: the default suite keeps a representative of each behavior."""
+"""Marks tests that `scripts/test` leaves out: further cases of what others show, and slow tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 FULL = pytest.mark.full
+SLOW = pytest.mark.slow
 PARAM: Any = type(pytest.param())
 
 

@@ -12,6 +12,7 @@ from sb_dqn.callbacks import EvalCallback
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import evaluate_policy, play_episodes
+from tests.full import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import quick
 from tests.toys import KINDS
@@ -44,6 +45,7 @@ def test_only_legal_actions_are_played(where: str, space: str, kind: str, determ
     assert len(set(taken)) > 1
 
 
+@SLOW
 @pytest.mark.parametrize(("where", "space"), [("info", "discrete"), ("legal", "uneven")])
 @pytest.mark.parametrize("exploration", ["epsilon", "boltzmann", {"ladder": "apex"}])
 def test_only_legal_actions_are_learned_from(where: str, space: str, exploration: Any) -> None:

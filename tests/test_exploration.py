@@ -13,6 +13,7 @@ from sb_dqn.exploration import ApexLadder, Boltzmann, EpsilonGreedy, Exploration
 from sb_dqn.schedules import Constant, Linear, Piecewise, Schedule
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
+from tests.full import SLOW
 
 LANES, ACTIONS = 3, 4
 PLAIN = ActionShape((ACTIONS,), (0,))
@@ -85,6 +86,7 @@ def test_the_same_generator_gives_the_same_actions() -> None:
     assert actions[0] == actions[1] != actions[2]
 
 
+@SLOW
 def test_branches_explore_together() -> None:
     exploration = EpsilonGreedy(Constant(0.5), UNEVEN, 2, generator())
     best = np.array([[2, 1, 3], [0, 0, 0]])
@@ -153,6 +155,7 @@ def softmax(q: npt.NDArray[Any], temperature: float) -> npt.NDArray[Any]:
     return shares
 
 
+@SLOW
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_shares_of_boltzmann(temperature: float) -> None:
     q = np.array([[1.0, 2.0, 0.0, 1.5], [0, 0, 0, 0], [-300, -301, -302, -303]], np.float32)
@@ -171,6 +174,7 @@ def test_a_worked_boltzmann_share() -> None:
     assert abs(first - 0.8808) < 4.5 * np.sqrt(0.105 / 20_000)
 
 
+@SLOW
 def test_branches_of_boltzmann_are_sampled_independently() -> None:
     q = np.array([[[0.0, 1.0, 2.0, 9.0], [1.0, 0.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0]]])  # 9 is padding
     exploration, draws = Boltzmann(Constant(1.0), UNEVEN, 1, generator()), 20_000

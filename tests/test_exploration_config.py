@@ -20,6 +20,7 @@ from sb_dqn.exploration import (
 )
 from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise
 from sb_dqn.spaces import ActionShape
+from tests.full import SLOW
 from tests.tiny import quick
 
 DEFAULT = Linear(1.0, 0.05, fraction=0.1)
@@ -124,6 +125,7 @@ def test_boltzmann_requires_a_temperature_where_epsilon_is_0() -> None:
         as_exploration("boltzmann", Linear(0.0, 0.0))
 
 
+@SLOW
 def test_a_rising_schedule_is_followed() -> None:
     model = quick(exploration_initial_eps=0.1, exploration_final_eps=0.5, exploration_fraction=0.5)
     assert model.learn(40).exploration_rate == pytest.approx(0.5)

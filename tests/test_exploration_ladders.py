@@ -10,6 +10,7 @@ import pytest
 from sb_dqn.exploration import ApexLadder, EpsilonGreedy, Ladder, LogLadder
 from sb_dqn.schedules import Constant, FromProgress, Linear, Schedule
 from sb_dqn.spaces import ActionShape
+from tests.full import SLOW
 
 
 def explorer(epsilon: float | Schedule, lanes: int, **kwargs: Any) -> EpsilonGreedy:
@@ -58,6 +59,7 @@ def test_a_ladder_from_a_function_of_the_progress() -> None:
     assert exploration.lane_epsilons[[0, 7]] == pytest.approx([0.7, 0.5 * (1 + 0.00065536)])
 
 
+@SLOW
 def test_shares_on_a_ladder() -> None:
     exploration, draws = explorer(0.8, 3, ladder=ApexLadder(2.0)), 20_000
     epsilons = np.array([0.8, 0.8**2, 0.8**3])

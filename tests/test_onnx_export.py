@@ -17,7 +17,7 @@ from sb_dqn.algorithms import C51, DQN, FQF, IQN, PPO, QRDQN, R2D2, SAC
 from sb_dqn.cli.main import commands
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import ConfigurationError
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.nets import OwnExtractor
 from tests.tiny import SMALL_CNN, Tiny, quick
 
@@ -61,6 +61,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize(
     "name", a_few(MODELS, "quantile, uneven branches with masks", "implicit, risk, noisy", "squashed, Box")
 )
@@ -101,6 +102,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+@SLOW
 def test_the_command_writes_next_to_the_model_and_the_file_of_another_model_is_noticed(tmp_path: Path) -> None:
     large = {"net_arch": [1024, 1024]}  # products for which oneDNN is faster on some processors
     model = quick(algorithm=DQN, policy_kwargs=large)
@@ -119,6 +121,7 @@ def test_the_command_writes_next_to_the_model_and_the_file_of_another_model_is_n
         onnx_export.compare(model, onnx_export.GreedyNetwork(model), tmp_path / "model.onnx")
 
 
+@SLOW
 def test_networks_that_depend_on_values_are_refused(tmp_path: Path) -> None:
     model = quick(policy_kwargs={"features_extractor_class": OwnExtractor})
     with pytest.raises(

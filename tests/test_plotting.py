@@ -12,6 +12,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import plot_curve, read_curve, read_evaluations, read_log
 from sb_dqn.plotting.picture import Against
 from sb_dqn.plotting.series import running_mean
+from tests.full import SLOW
 
 HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\n'
 
@@ -54,6 +55,7 @@ def test_running_mean_uses_only_past_values() -> None:
     np.testing.assert_allclose(running_mean(np.array([3.0, 5.0]), 100), [3.0, 4.0])
 
 
+@SLOW
 @pytest.mark.parametrize("against", ["steps", "time"])
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_a_picture_is_written(tmp_path: Path, against: Against, evaluated: bool) -> None:

@@ -22,7 +22,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Rows, Slot
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.nets import NETS, NUM_ACTIONS, VECTOR, OwnExtractor, make_batch, make_obs, make_policy
 
 CPU = torch.device("cpu")
@@ -46,6 +46,7 @@ def test_small_networks_use_one_thread() -> None:
     assert not are_small(wide, CPU, 128)
 
 
+@SLOW
 @pytest.mark.parametrize(("batch_size", "threads"), a_few([(64, 1), (128, 2)], 64))
 def test_wide_layers_and_large_batches_keep_their_threads(batch_size: int, threads: int) -> None:
     seen: list[int] = []
@@ -109,6 +110,7 @@ def flat_batch(batch: Batch) -> tuple[list[str], tuple[Tensor, ...]]:
     return keys, (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], *batch[5:7])
 
 
+@SLOW
 @pytest.mark.parametrize("double_q", [False, True])
 @pytest.mark.parametrize("max_grad_norm", [0.1, None])
 @pytest.mark.parametrize("name", a_few(list(NETS), "mlp", "cnn"))
@@ -163,6 +165,7 @@ def random_rows(rng: np.random.Generator, lanes: int) -> Rows:
     return Rows(rng.integers(NUM_ACTIONS, size=lanes), (slot,), np.ones(lanes, bool), lanes)
 
 
+@SLOW
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("lanes", a_few([1, 3], 3))
 def test_sampling_and_learning_in_one_trace(lanes: int, n_steps: int) -> None:
@@ -240,6 +243,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", a_few(OPTIMIZERS, "Adam", "RMSprop"))
 def test_optimizers_use_a_traced_gradient(name: str, precision: str) -> None:

@@ -17,7 +17,7 @@ from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.learning.learner import Learner
 from sb_dqn.policies.q_network import QNetwork
 from scripts.benchmarks import gpu_models
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.kernels import kernels
 
 UPDATES = {
@@ -86,16 +86,19 @@ def is_within(graph: GraphModule, budget: int) -> bool:
     return abs(count(graph) - budget) <= TOLERANCE * budget
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(UPDATES, "DQN Nature"))
 def test_an_update_launches_as_many_kernels_as_planned(name: str) -> None:
     assert is_within(update_of(trained(name)), UPDATES[name])
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(LIMITS, "DQN Nature"))
 def test_an_update_stays_below_its_limit(name: str) -> None:
     assert count(update_of(trained(name))) + MORE_ON_CUDA[name] <= LIMITS[name]
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(ACTING, "DQN Nature"))
 def test_acting_launches_as_many_kernels_as_planned(name: str) -> None:
     model = trained(name)
@@ -131,6 +134,7 @@ def test_an_update_that_clips_twice_as_often_is_seen(monkeypatch: pytest.MonkeyP
     assert not is_within(update_of(trained("DQN 64-64")), UPDATES["DQN 64-64"])
 
 
+@SLOW
 def test_an_update_above_its_limit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     clip = Learner._clip
 

@@ -17,7 +17,7 @@ from sb_dqn.algorithms import ALGORITHMS, SAC
 from tests.choices import Choices
 from tests.combinations import TORSOS, Combination, covering, label, make, make_pqn
 from tests.continuous import Reach
-from tests.full import a_few, first_few
+from tests.full import SLOW, a_few, first_few
 from tests.tiny import Tiny, lanes, quick
 
 READS = {
@@ -120,16 +120,19 @@ def as_on_a_gpu(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "HOST_DEVICES", ())
 
 
+@SLOW
 @pytest.mark.parametrize("combination", first_few(PAIRS, 3), ids=label)
 def test_q_agents_can_be_captured(combination: Combination) -> None:
     assert faults(traced(make(combination).learn(24))) == []
 
 
+@SLOW
 @pytest.mark.parametrize("combination", [row for row in PAIRS if row["head"] == "scalar"][:3], ids=label)
 def test_pqn_can_be_captured(combination: Combination) -> None:
     assert faults(traced(make_pqn(combination).learn(24))) == []
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "settings"),
     a_few({**OF_ALGORITHMS, **OTHERS}.items(), "DQN", "CategoricalDQN", "R2D2", "SAC", "PPO"),

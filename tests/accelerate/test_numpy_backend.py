@@ -18,7 +18,7 @@ from sb_dqn.accelerate import accelerate, backends, numpy_version, onednn_linear
 from sb_dqn.accelerate.numpy_backend.function import MAX_PRODUCT, NumpyFunction, numpy_function
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 N = 5
 
@@ -299,6 +299,7 @@ def test_every_operation(name: str) -> None:
             torch.testing.assert_close(found, expected, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
+@SLOW
 def test_every_operation_of_the_tables_is_tested() -> None:
     for name in CASES:
         by_numpy(CASES[name][0], examples(CASES[name][1], 0))
@@ -329,6 +330,7 @@ def test_many_exponentials_are_left_to_torchscript(monkeypatch: pytest.MonkeyPat
     assert asked == [(10, 50)]  # 1,000 results; then 10,000
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "lanes"),
     a_few(

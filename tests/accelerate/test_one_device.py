@@ -28,7 +28,7 @@ from sb_dqn.learning.optimizer_step import OptimizerStep
 from tests.accelerate.test_capturability import OF_ALGORITHMS, OTHERS
 from tests.choices import Choices
 from tests.continuous import Reach
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 META = torch.device("meta")
@@ -117,6 +117,7 @@ def trained(name: str, watches: bool = True, **changes: Any) -> tuple[Any, OnOne
     return model.learn(48, log_interval=10**6), watch
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(MODELS, "DQN", "R2D2", "SAC", "PPO"))
 def test_training_reads_nothing_of_a_device(name: str) -> None:
     model, watch = trained(name)
@@ -125,6 +126,7 @@ def test_training_reads_nothing_of_a_device(name: str) -> None:
     assert watch.count > 20 * model._n_updates
 
 
+@SLOW
 @pytest.mark.parametrize(
     "name", a_few(["DQN", "NStepDQN", "SAC", "Rainbow, normalized", "DQN with an LSTM"], "DQN", "DQN with an LSTM")
 )

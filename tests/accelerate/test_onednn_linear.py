@@ -16,7 +16,7 @@ from sb_dqn.accelerate import accelerate, backends, modes, onednn_linear, torchs
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.nn.torsos.convolutions import ImageExtractor
 from sb_dqn.nn.torsos.features import EXTRACTORS
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import Tiny, quick
 
 CALLED = "mkldnn._linear_pointwise.default"
@@ -215,6 +215,7 @@ def learnt(name: str, precision: str | None, trial: int, monkeypatch: pytest.Mon
     return model.learn(256 if name == "BTR" else 64)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "precision"),
     a_few(

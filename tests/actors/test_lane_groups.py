@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.invariants import check_valid
 from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
@@ -103,6 +103,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(CASES, "priorities, normalized", "masked branches"))
 def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(case: str, tmp_path: Path) -> None:
     kind, env, settings = CASES[case]

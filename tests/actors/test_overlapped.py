@@ -18,7 +18,7 @@ from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.invariants import check_valid
 from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
@@ -54,6 +54,7 @@ class SaveAt(BaseCallback):
         return True
 
 
+@SLOW
 @pytest.mark.parametrize("kind", a_few([DQN, SAC], DQN))
 def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(kind: Any, tmp_path: Path) -> None:
     kwargs = SMALL if kind is SAC else {**SMALL, "prioritized_replay": True, "normalize_observations": True}
@@ -71,6 +72,7 @@ def test_a_run_depends_on_the_seed_alone_and_resumes_at_any_tick(kind: Any, tmp_
     assert differences(whole, inline) != []  # the learner lacks the newest arrival
 
 
+@SLOW
 def test_the_environment_steps_while_the_learner_learns() -> None:
     class Busy(DQN):
         def gradient_step(self) -> Any:
@@ -117,6 +119,7 @@ DQN("MlpPolicy", Noted, actors="overlapped", device="cpu").learn(3)
 """
 
 
+@SLOW
 def test_a_step_under_way_ends_before_the_process_does(tmp_path: Path) -> None:
     """Emulators in C++ would abort it."""
     steps = tmp_path / "steps.txt"

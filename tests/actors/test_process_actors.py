@@ -25,7 +25,7 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.invariants import check_valid
 from tests.tiny import Tiny
 
@@ -55,6 +55,7 @@ class SaveAt(BaseCallback):
 # -- the rows
 
 
+@SLOW
 @pytest.mark.parametrize("order", ["lane", "arrival"])
 def test_every_stored_row_follows_the_one_before(order: Any) -> None:
     actors = ProcessActors(3, lanes=2, order=order, chunk=5, ahead=2)
@@ -118,6 +119,7 @@ CASES: dict[str, tuple[Any, Any, int, dict[str, Any]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(CASES, "DQN", "priorities and n steps", "masked branches", "recurrent"))
 def test_one_actor_in_step_with_the_learner_makes_the_same_run(case: str) -> None:
     """With chunks of one step and none ahead, an actor does what the learner would do itself, bit for bit."""
@@ -170,6 +172,7 @@ class Ratio(BaseCallback):
         return True
 
 
+@SLOW
 @pytest.mark.parametrize("order", ["lane", "arrival"])
 def test_the_replay_ratio_is_exact_at_every_tick_whatever_the_timing(order: Any) -> None:
     envs = [partial(Ledger, pause=pause) for pause in (0.0, 0.004, 0.001)]
@@ -184,6 +187,7 @@ def test_the_replay_ratio_is_exact_at_every_tick_whatever_the_timing(order: Any)
 # -- faults
 
 
+@SLOW
 @pytest.mark.parametrize("fault", ["killed", "raises", "hangs", "memory"])
 def test_an_actor_that_ends_is_replaced_and_its_episode_is_cut(fault: str, tmp_path: Path) -> None:
     marker = str(tmp_path / "once")
@@ -214,6 +218,7 @@ def test_an_actor_that_ends_is_replaced_and_its_episode_is_cut(fault: str, tmp_p
     model.close()
 
 
+@SLOW
 def test_an_actor_that_ends_again_and_again_ends_the_run_by_name() -> None:
     model: Any = DQN("MlpPolicy", [Ledger, partial(Ledger, "raises", 2)], actors=ProcessActors(2), **SMALL)
     with (
@@ -256,6 +261,7 @@ WRONG = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("wrong", a_few(WRONG, "reward", "mask"))
 @pytest.mark.parametrize(
     "actors", [ProcessActors(2, lanes=2), OverlappedActors(2, lanes=2)], ids=["processes", "groups"]
@@ -300,6 +306,7 @@ except KeyboardInterrupt:
 """
 
 
+@SLOW
 @pytest.mark.parametrize("end", a_few(["SIGKILL", "SIGINT"], "SIGKILL"))
 def test_no_process_outlives_the_learner(end: str, tmp_path: Path) -> None:
     """A script without a main guard, with an environment of its own."""

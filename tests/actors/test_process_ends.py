@@ -22,7 +22,7 @@ from sb_dqn.actors import ProcessActors
 from sb_dqn.actors.processes import CLOSE_SECONDS, without_main_module
 from sb_dqn.errors import ConfigurationError
 from tests.actors.games import Ledger
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 
 SMALL: dict[str, Any] = {
     "learning_starts": 20, "batch_size": 8, "buffer_size": 2_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",
@@ -137,6 +137,7 @@ def test_threads_that_start_actors_do_not_run_the_script_again(tmp_path: Path) -
     assert "Error" not in errors
 
 
+@SLOW
 @pytest.mark.parametrize("closes", a_few(["well", "never", "raises"], "well", "raises"))
 def test_closing_a_model_closes_its_environments_and_ends_their_programs(closes: str, tmp_path: Path) -> None:
     env = partial(Simulated, tmp_path, closes, os.getpid())
@@ -175,6 +176,7 @@ if sys.argv[2] == "raises":
 """
 
 
+@SLOW
 @pytest.mark.parametrize("end", a_few(["killed", "raises", "exit"], "killed"))
 def test_environments_are_closed_however_the_learner_ends(end: str, tmp_path: Path) -> None:
     """But not when a fork of the learner ends."""
@@ -194,6 +196,7 @@ def test_environments_are_closed_however_the_learner_ends(end: str, tmp_path: Pa
     assert wait_for(lambda: not any(is_running(program) for program in programs), 10)
 
 
+@SLOW
 def test_a_process_that_is_killed_takes_its_programs_along(tmp_path: Path) -> None:
     model: Any = DQN("MlpPolicy", partial(Simulated, tmp_path), actors=ProcessActors(1), **SMALL).learn(30)
     (before,) = numbers(tmp_path, "program") - numbers(tmp_path, "closed")

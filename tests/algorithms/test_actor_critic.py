@@ -20,7 +20,7 @@ from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.masked_toys import MaskedGame
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes
 
@@ -190,6 +190,7 @@ def test_a_time_limit_is_bootstrapped_from_the_true_last_observation(algorithm: 
     assert found != pytest.approx([1.75, 1.5, 1.0])  # a time limit taken for an end
 
 
+@SLOW
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("algorithm", "kwargs"),
@@ -243,6 +244,7 @@ def test_every_action_space(algorithm: Any, kind: str, tmp_path: Path) -> None:
     assert np.array_equal(again.predict(observations)[0], model.predict(observations)[0])  # random streams go on
 
 
+@SLOW
 @BOTH
 @pytest.mark.parametrize("space", a_few(["discrete", "uneven", "binary"], "uneven"))
 def test_illegal_actions_are_never_taken(algorithm: Any, space: str) -> None:
@@ -306,6 +308,7 @@ def test_a_divergence_ends_the_updates() -> None:
     assert quick(PPO, env, target_kl=1e12, n_epochs=5).learn(10)._n_updates == 5 * 2
 
 
+@SLOW
 @pytest.mark.traced
 def test_a_clip_range_follows_its_schedule_in_traced_updates() -> None:
     model = quick(PPO, clip_range="linear 0.4", clip_range_vf=[(0, 0.5), (40, 0.1)], learning_rate=0.05)
@@ -326,6 +329,7 @@ def test_a_clip_range_follows_its_schedule_in_traced_updates() -> None:
     assert float(model.objective.clip_value) == pytest.approx(0.1, abs=0.1)
 
 
+@SLOW
 @pytest.mark.traced
 @BOTH
 def test_traced_and_eager_runs_are_the_same(algorithm: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.errors import ConfigurationError
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import quick
 
 ASSIGNED: list[Any] = [
@@ -24,6 +24,7 @@ ASSIGNED: list[Any] = [
 ]  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize(("algorithm", "changes", "settings"), ASSIGNED)
 @pytest.mark.parametrize("steps", a_few([0, 60], 60))
 def test_numbers_of_the_loss_that_are_assigned_take_effect(
@@ -75,6 +76,7 @@ def test_wrong_numbers_are_refused_when_they_are_assigned() -> None:
         assert getattr(model, name) == before
 
 
+@SLOW
 def test_an_annealed_horizon_goes_on_with_batches_of_another_size() -> None:
     steps = {"start": 3, "end": 1, "updates": 20}
     model: Any = quick(algorithm=DQN, n_steps=steps).learn(40)

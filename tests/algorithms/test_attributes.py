@@ -20,6 +20,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.sb3_names import RENAMED, REPLACED
 from sb_dqn.schedules import Linear
+from tests.full import SLOW
 from tests.tiny import QUICK, QUICK_SEQUENCES, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -197,6 +198,7 @@ def test_what_to_do_instead_of_assigning(name: str, message: str) -> None:
         setattr(quick(), name, 1e-5)
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [DQN, SAC, PPO])
 def test_a_rate_and_verbosity_that_are_assigned_take_effect(
     algorithm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ import sb_dqn
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph
 from sb_dqn.accelerate.backends import MAKERS, _traced
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.graphs import CpuGraph
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -62,6 +62,7 @@ def train(case: str, device: str, mode: str) -> Any:
     return model
 
 
+@SLOW
 @pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")  # of CUDA's kernels that have no such version
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", a_few(CASES, "DQN", "PERDQN", "C51", "recurrent DQN", "SAC", "PPO"))
@@ -87,6 +88,7 @@ def test_captured_training_equals_eager_training(case: str, device: str, monkeyp
         assert sum(graph.launches for graph in graphs) >= captured._n_updates
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(["PERDQN", "FQF", "PPO"], "PERDQN"))
 def test_a_capture_that_fails_leaves_all_as_it_was(
     case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -149,6 +151,7 @@ def replace_sync_debug_mode(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return modes
 
 
+@SLOW
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", a_few(["DQN", "PERDQN", "recurrent DQN", "SAC", "PPO"], "DQN", "PERDQN", "PPO"))
 def test_torch_sees_no_wait_in_an_update(case: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +178,7 @@ def gradient_of(model: Any, batch: Any) -> torch.Tensor:
     return gradient.cpu()
 
 
+@SLOW
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", a_few(CASES, "DQN", "recurrent DQN", "SAC"))
 def test_a_gradient_on_the_device_is_that_of_the_cpu(

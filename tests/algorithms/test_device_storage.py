@@ -16,7 +16,7 @@ from sb_dqn.nn.layers import linear, recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.graphs import CpuGraph
 from tests.invariants import check_valid
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick
@@ -71,6 +71,7 @@ def same_rounding(eagerly: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recurrent, "is_host_visible", lambda device: False)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "settings"),
     a_few({**OF_ALGORITHMS, **OTHERS}.items(), "DQN", "PERDQN", "PPO"),
@@ -90,6 +91,7 @@ def test_models_are_those_of_host_memory(name: str, settings: dict[str, Any], mo
     assert check_valid(there._experience.ring) == (True, "valid")
 
 
+@SLOW
 @pytest.mark.parametrize("actors", ["overlapped:2x2", "overlapped"])
 def test_groups_of_lanes_read_their_frames_from_the_device(actors: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**FRAMES, "actors": actors, "noisy": True}
@@ -110,6 +112,7 @@ def test_groups_of_lanes_read_their_frames_from_the_device(actors: str, monkeypa
         assert torch.equal(there.replay.ring.columns[key], column), key
 
 
+@SLOW
 @pytest.mark.parametrize("mode", ["eager", "captured"])
 @pytest.mark.parametrize("name", a_few(["DQN", "PERDQN", "R2D2", "SAC", "DQN from frames"], "DQN", "PERDQN"))
 def test_batches_that_are_sent_give_the_same_models(name: str, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:

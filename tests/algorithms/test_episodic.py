@@ -16,6 +16,7 @@ from sb_dqn.algorithms import REINFORCE, VPG
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from tests.algorithms.test_actor_critic import ACTIONS, ENVS, Acts, Clock
+from tests.full import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
@@ -146,6 +147,7 @@ def test_the_better_action_is_learned(name: str) -> None:
     assert float((mode == 0).float().mean()) > 0.95
 
 
+@SLOW
 @pytest.mark.traced
 def test_traced_and_eager_runs_are_the_same() -> None:
     env = [partial(Tiny, length=3), partial(Tiny, length=90)]  # batches of two sizes

@@ -12,6 +12,7 @@ import pytest
 from sb_dqn.algorithms import DQN
 from sb_dqn.exploration import Boltzmann, EpsilonGreedy
 from sb_dqn.schedules import Linear, Piecewise
+from tests.full import SLOW
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -49,6 +50,7 @@ def test_it_goes_on_after_a_load(kind: str, tmp_path: Path) -> None:
     assert loaded.exploration_rate <= before
 
 
+@SLOW
 def test_rates_by_hand() -> None:
     rates = {kind: acting(exploration=KINDS[kind]).learn(61).exploration_rate for kind in KINDS}
     # the last action was chosen at step 60

@@ -14,6 +14,7 @@ from sb_dqn.algorithms import DQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
+from tests.full import SLOW
 from tests.tiny import Faulty, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -168,6 +169,7 @@ def test_the_row_before_a_fault_becomes_the_end_of_its_stream() -> None:
     assert not model.replay.ring.terminal.any()
 
 
+@SLOW
 @pytest.mark.traced
 def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
     class Infinite(Tiny):

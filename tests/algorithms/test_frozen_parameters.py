@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from sb_dqn import A2C, DQN, FQF, PPO, SAC
 from sb_dqn.errors import ConfigurationError
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0}
 REPLAY: dict[str, Any] = {**SMALL, "learning_starts": 20, "train_freq": 4, "buffer_size": 1000}
@@ -191,6 +191,7 @@ def test_thawed_parameters_step_as_those_of_torch_do(learnt_before: int) -> None
         torch.testing.assert_close(before - weight, torch.full_like(weight, 1e-3), rtol=1e-3, atol=0.0)
 
 
+@SLOW
 @pytest.mark.parametrize("kind", a_few(MAKERS, "dqn", "ppo", "sac"))
 def test_what_frozen_parameters_left_in_a_file(kind: str, tmp_path: Path) -> None:
     model = MAKERS[kind]().learn(100)

@@ -26,7 +26,7 @@ from sb_dqn.nn.torsos.mlp import DuelingStreams
 from sb_dqn.policies import QPolicy
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
-from tests.full import FULL, a_few, first_few
+from tests.full import FULL, SLOW, a_few, first_few
 from tests.invariants import check_valid
 
 PAIRS = covering(2)
@@ -102,6 +102,7 @@ def test_learns_and_comes_back(combination: Combination) -> None:
     check(combination)
 
 
+@SLOW
 @pytest.mark.parametrize(
     "combination", first_few([row for row in PAIRS if row["observation"] != "frames"], 4), ids=label
 )
@@ -152,6 +153,7 @@ def test_the_rows_of_further_switches_meet_every_choice_and_each_other() -> None
     assert pairs - met == {("act_with", "shared")}
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("combination", "number"), NUMBERED)
 def test_further_switches(combination: Combination, number: int) -> None:
@@ -196,6 +198,7 @@ def test_the_rows_cover_what_they_say(strength: int) -> None:
 # -- what each switch does
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("head", a_few(FACTORS["head"], "scalar", "QR"))
 def test_each_switch_changes_what_is_learned(head: str) -> None:

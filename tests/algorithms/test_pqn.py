@@ -21,6 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.spaces import batch_observation
 from sb_dqn.types import Update
+from tests.full import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
@@ -156,6 +157,7 @@ class Chain(gymnasium.Env[Any, Any]):
         return self._seen(), float(self.at == 5), self.at == 5, False, {}
 
 
+@SLOW
 def test_a_chain_has_its_exact_values() -> None:
     model = PQN(
         "MlpPolicy", lanes(8, Chain), learning_rate="linear 0.01 0.0005", n_steps=8, batch_size=32, n_epochs=2, gamma=0.9,

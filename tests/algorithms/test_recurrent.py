@@ -24,7 +24,7 @@ from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Update
 from tests.choices import Choices
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -95,6 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(CASES, "scalar", "gru", "branches"))
 def test_training_sees_the_values_that_the_actor_had(case: str) -> None:
     """Frozen weights, stored states: at every trained step, over ends, time limits and burn-in, to 1e-5."""

@@ -23,7 +23,7 @@ from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import evaluate_policy
 from tests.continuing import Kept, differences, digest
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -101,6 +101,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@SLOW
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "count"),
@@ -190,6 +191,7 @@ def test_the_update_from_which_on_large_nets_are_traced(
     torch.testing.assert_close(never.learner.flat, whole.learner.flat, rtol=1e-3, atol=1e-4)
 
 
+@SLOW
 def test_pong_without_it_truncates_what_was_interrupted(tmp_path: Path) -> None:
     model = pong_dqn(pong(False))
     with pytest.warns(UserWarning, match=r"a resumed run starts new episodes, .*exact_resume=True"):
@@ -239,6 +241,7 @@ def test_loading_and_evaluating_leave_the_process_alone(tmp_path: Path) -> None:
     assert mine() == before  # torch's generator is put where it was at the checkpoint, and nobody drew since
 
 
+@SLOW
 @pytest.mark.traced
 def test_resumed_from_every_step(tmp_path: Path) -> None:
     """The end of an episode, the reset, the first updates: no place is special."""
@@ -284,6 +287,7 @@ class Counts(BaseCallback):
         self.seen = list(state["seen"])
 
 
+@SLOW
 def test_callbacks_go_on(tmp_path: Path) -> None:
     """Those that come after the checkpoint in the list have seen the step, too: it is taken when the tick is over."""
 

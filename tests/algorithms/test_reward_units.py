@@ -9,6 +9,7 @@ import torch
 
 import sb_dqn
 from sb_dqn import make_vec_env
+from tests.full import SLOW
 
 REPLAY: dict[str, Any] = {"learning_starts": 20, "train_freq": 1, "batch_size": 16}
 SYMLOG = {"kind": "two_hot", "transform": "symlog"}
@@ -22,6 +23,7 @@ def weights(algorithm: str, factor: float, settings: dict[str, Any]) -> torch.Te
     return torch.cat([parameter.detach().flatten() for parameter in model.policy.parameters()])
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -39,5 +41,6 @@ def test_classification_learns_the_same_in_any_unit(algorithm: str, settings: di
     )
 
 
+@SLOW
 def test_regression_learns_something_else_in_another_unit() -> None:
     assert (weights("DQN", 1024.0, REPLAY) - weights("DQN", 1.0, REPLAY)).abs().max() > 0.01

@@ -20,7 +20,7 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -167,6 +167,7 @@ def test_the_same_seed_gives_the_same_model(algorithm: type[DQN], count: int) ->
     assert not torch.equal(found[0], found[2])
 
 
+@SLOW
 def test_the_same_seed_gives_the_same_model_from_pixels() -> None:
     kwargs: dict[str, Any] = {"policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
     found = [parameters(quick(Tiny("image"), "CnnPolicy", seed=seed, **kwargs).learn(60)) for seed in (1, 1, 2)]
@@ -219,6 +220,7 @@ def test_predicting_while_learning_changes_nothing() -> None:
     assert torch.equal(parameters(quick().learn(60)), parameters(quick().learn(60, callback=Asks())))
 
 
+@SLOW
 @pytest.mark.traced
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precisions_learn(precision: str) -> None:
@@ -304,6 +306,7 @@ def test_a_schedule_is_not_called_beyond_its_end(function: Any) -> None:
     assert torch.isfinite(parameters(model)).all()
 
 
+@SLOW
 def test_parameters_are_copies() -> None:
     model = quick()
     model.learn(60)
@@ -351,6 +354,7 @@ def test_moments_of_another_net_are_refused() -> None:
     model.learn(60)  # that one has no moments: they begin anew
 
 
+@SLOW
 @pytest.mark.parametrize("broken", ["policy", "policy.apart.optimizer"])
 def test_parameters_that_fit_in_part_change_nothing(broken: str) -> None:
     def fqf(width: int) -> FQF:

@@ -21,7 +21,7 @@ from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.logger import configure
 from sb_dqn.policies import SACPolicy
 from tests.continuous import Reach, quick_sac
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
@@ -86,6 +86,7 @@ def test_one_gradient_is_that_of_three_losses() -> None:
     assert told["td_error"] == pytest.approx(priority.mean().item(), rel=1e-4)
 
 
+@SLOW
 @pytest.mark.traced
 def test_traced_updates_equal_those_that_are_not() -> None:
     ends = []
@@ -194,6 +195,7 @@ def test_uniform_until_it_learns() -> None:
     assert taken.std(0) == pytest.approx((env.action_space.high - env.action_space.low) / math.sqrt(12), rel=0.1)
 
 
+@SLOW
 def test_masks_are_obeyed() -> None:
     model = quick_sac(MaskedGame(), action_mask="info").learn(300)  # the game refuses what is not legal
     mask = np.array([[False, True, False, False, True]] * 60)
@@ -248,6 +250,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize("count", a_few([1, 3], 1))
 @pytest.mark.parametrize("name", CASES)
 def test_observations_nets_and_switches(name: str, count: int, tmp_path: Path) -> None:

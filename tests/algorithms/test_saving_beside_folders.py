@@ -12,6 +12,7 @@ import pytest
 
 from sb_dqn import DQN
 from sb_dqn.algorithms import PQN
+from tests.full import SLOW
 from tests.tiny import Tiny, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -48,6 +49,7 @@ def learned() -> dict[Any, Any]:
     return {algorithm: quick("CartPole-v1", algorithm=algorithm).learn(40) for algorithm, _ in VERBS.values()}
 
 
+@SLOW
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("name", ["folder", "folder/", "v1.5"])
 def test_it_is_written_and_the_place_is_said(verb: str, name: str, tmp_path: Path, learned: dict[Any, Any]) -> None:

@@ -28,7 +28,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
-from tests.full import a_few, first_few
+from tests.full import SLOW, a_few, first_few
 from tests.invariants import check_valid
 from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
@@ -252,6 +252,7 @@ def test_settings_come_back_without_trust(given: dict[str, Any], tmp_path: Path)
     assert {name: again.arguments[name] for name in given} == given
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [Rainbow, DataEfficientRainbow, BTR])
 def test_nets_of_the_papers_come_back(algorithm: Any, tmp_path: Path) -> None:
     game = Tiny()

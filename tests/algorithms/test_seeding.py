@@ -9,6 +9,7 @@ import torch
 
 from sb_dqn import DQN, make_atari_env, make_vec_env
 from sb_dqn.rng import Generators
+from tests.full import SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -19,6 +20,7 @@ def test_environment_seeds_leave_room_for_the_lanes_in_31_bits() -> None:
     assert len(set(seeds)) == 200
 
 
+@SLOW
 def test_atari_takes_the_seed_of_a_model_whose_raw_seed_has_32_bits() -> None:
     model = DQN("CnnPolicy", make_atari_env("ALE/Pong-v5", n_envs=2), seed=2, buffer_size=64, learning_starts=100)
     model.learn(4)

@@ -15,6 +15,7 @@ from sb_dqn.nn.heads.scalar import Outputs
 from sb_dqn.nn.heads.shared import SharedOutputs, shared_outputs
 from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
+from tests.full import SLOW
 from tests.tiny import lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -161,6 +162,7 @@ def test_recycled_units_are_forgotten_by_all_heads() -> None:
     assert hidden.weight[2].any()
 
 
+@SLOW
 @pytest.mark.parametrize("actors", ["overlapped", "process:1x2"])
 def test_actors_draw_heads_too(actors: str) -> None:
     model = quick(lanes(2), target="shared", iterations=2, actors=actors).learn(60)

@@ -22,6 +22,7 @@ from sb_dqn.spaces import BoxActions
 from sb_dqn.types import Rows, Slot
 from tests.continuing import differences
 from tests.continuous import Reach
+from tests.full import SLOW
 from tests.tiny import lanes, quick
 
 N, L, D = 5, 4, 3
@@ -102,6 +103,7 @@ def weights_of(model: Any, steps: int) -> list[bytes]:
     return seen
 
 
+@SLOW
 def test_the_noise_is_held_for_a_rollout() -> None:
     seen = weights_of(quick(lanes(2, Reach), algorithm=PPO, n_steps=8, use_sde=True), 32)
     assert len(set(seen[:8])) == 1
@@ -118,6 +120,7 @@ def test_features_learn_from_the_noise_in_sac_only() -> None:
         assert head(torch.ones(1, head.std.shape[0], requires_grad=True)).features.requires_grad is learns
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
 def test_a_run_with_noise_resumes_bit_for_bit(algorithm: Any, tmp_path: Path) -> None:
     own: dict[str, Any] = (
@@ -134,6 +137,7 @@ def test_a_run_with_noise_resumes_bit_for_bit(algorithm: Any, tmp_path: Path) ->
     assert differences(whole, resumed) == []
 
 
+@SLOW
 def test_a_worker_process_holds_the_noise_of_its_lanes() -> None:
     model = quick(
         [Reach] * 4, algorithm=SAC, use_sde=True, use_sde_at_warmup=True, action_noise=True, actors="process:2x2"

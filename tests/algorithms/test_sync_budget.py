@@ -22,7 +22,7 @@ from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.graphs import CpuGraph
 from tests.tiny import Tiny, lanes, quick
 
@@ -115,6 +115,7 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", a_few(MODELS, "DQN", "R2D2", "SAC", "PPO"))
 def test_updates_never_wait_and_ticks_wait_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +200,7 @@ def launches_of(monkeypatch: pytest.MonkeyPatch, algorithm: str, env: Any, **set
     return counted
 
 
+@SLOW
 @pytest.mark.parametrize("normalize", [False, True], ids=["", "normalized"])
 @pytest.mark.parametrize("algorithm", a_few(ALGORITHMS, "DQN", "Rainbow", "BTR", "PPO"))
 def test_a_tick_launches_one_graph_and_one_draw(
@@ -209,6 +211,7 @@ def test_a_tick_launches_one_graph_and_one_draw(
     assert counted.copies <= 1, counted.names  # the observations there; that of the outputs is none on one device
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", ["DQN", "PPO"])
 def test_a_tick_from_frames_launches_one_graph(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     env = lanes(2, partial(Choices, "frames", "discrete", False))
@@ -222,6 +225,7 @@ def test_outputs_that_are_packed_outside_of_the_graph_are_seen(monkeypatch: pyte
     assert launches_of(monkeypatch, "PPO", lanes(2, Tiny)).launches >= 2
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 def test_an_update_that_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     feedback = PrioritizedSampler.feedback
@@ -256,6 +260,7 @@ def moved(model: Any, steps: int) -> set[str]:
     return {name for name in before if after[name] != before[name]}
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 def test_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace of the update keeps addresses: those of all tensors that it reads or writes must stay."""

@@ -34,7 +34,7 @@ from tests.algorithms.tabular import (
     quantile,
     soft_values,
 )
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 
 TABLE: dict[str, Any] = {"policy_kwargs": {"net_arch": []}, "learning_rate": "linear 0.15 0"}
 HIDDEN: dict[str, Any] = {
@@ -156,12 +156,14 @@ CLASSIFIED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(CLASSIFIED, "HL-Gauss", "two-hot of symlog"))
 def test_values_by_classification(case: str) -> None:
     name, kwargs, exact = CLASSIFIED[case]
     check_values(learned(name, **kwargs).q, exact())
 
 
+@SLOW
 @pytest.mark.parametrize("kind", a_few(["hl_gauss", "two_hot"], "hl_gauss"))
 @pytest.mark.parametrize("factor", a_few([1.0, 0.01, 1_000.0], 1_000.0))
 def test_an_automatic_range_fits_rewards_of_any_scale(kind: str, factor: float) -> None:
@@ -188,6 +190,7 @@ CRITICS: dict[str, Any] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("critic", a_few(list(CRITICS), "HL-Gauss", "two-hot of symlog"))
 @pytest.mark.parametrize("name", ACTOR_CRITICS)
 def test_values_of_an_actor_critic(name: str, critic: str) -> None:
@@ -205,6 +208,7 @@ def test_values_of_an_actor_critic(name: str, critic: str) -> None:
     check_values(found.value / scale, best.max(1), ALL[:, 0])
 
 
+@SLOW
 @pytest.mark.parametrize("critic", a_few(["regression", "HL-Gauss", "two-hot", "two-hot of symlog"], "HL-Gauss"))
 def test_soft_values_of_critics(critic: str) -> None:
     """The soft-optimal values at a fixed temperature, and their softmax as the policy."""
@@ -231,6 +235,7 @@ def test_values_of_rollouts(q_lambda: float) -> None:
     check_values(found.q, lambda_values(q_lambda))
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "target"),
     a_few(
@@ -255,6 +260,7 @@ def test_probabilities(name: str, target: Mapping[str, Any]) -> None:
     assert np.abs(difference.cumsum(-1)).max() < 0.05
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     a_few(
@@ -300,6 +306,7 @@ MASKED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(MASKED, "DoubleDQN"))
 def test_values_of_what_is_legal(case: str) -> None:
     name, kwargs, exact = MASKED[case]

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from sb_dqn.algorithms import DQN
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 GAMMA, LIMIT = 0.9, 5
 STAY, SWITCH = 0, 1
@@ -97,6 +97,7 @@ def test_two_actions(kind: str, count: int) -> None:
     assert error(learned(envs(kind, count)), EXACT) < 0.02
 
 
+@SLOW
 @pytest.mark.parametrize("double_q", a_few([False, True], True))
 def test_soft_targets_and_double_q(double_q: bool) -> None:
     found = learned(envs("lanes", 1), double_q=double_q, tau=0.05, target_update_interval=1)
@@ -110,6 +111,7 @@ def test_windows_that_are_cut(kind: str, n_steps: int) -> None:
     assert error(found, INDIFFERENT) < 0.02
 
 
+@SLOW
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_a_real_termination_is_worth_far_less(n_steps: int) -> None:
     # the same games, ended where the time limit was: at most 2 + 2g + 2g^2 + 2g^3 + 2g^4 = 8.19

@@ -13,7 +13,7 @@ import torch
 from sb_dqn import DQN, PPO, R2D2, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.continuous import Reach
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import quick
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -59,6 +59,7 @@ def learned_without(algorithm: Any) -> list[torch.Tensor]:
     return parameters(make(algorithm).learn(48))
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", a_few([DQN, R2D2, SAC, PPO], DQN))
 @pytest.mark.parametrize("mode", MODES)
 def test_learning_in_a_mode_gives_the_parameters_of_learning_without_it(mode: str, algorithm: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 from sb_dqn.accelerate import Mode, modes
 from sb_dqn.algorithms import ALGORITHMS
 from tests.continuous import Reach
+from tests.full import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -95,6 +96,7 @@ def trained(name: str, mode: Mode) -> Any:
     return model.learn(60)
 
 
+@SLOW
 @pytest.mark.parametrize("name", [*ALGORITHMS, *SWITCHES])
 def test_traced_and_eager_runs_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modes, "WARM_UP_UPDATES", 2)  # after which updates of convolutions are traced

@@ -13,7 +13,7 @@ from sb_dqn.algorithms import DQN, R2D2
 from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
 from tests.continuing import Kept
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import lanes, quick
 
 SMALL: dict[str, Any] = {
@@ -39,6 +39,7 @@ def learnt(name: str, count: int) -> torch.Tensor:
     return flat
 
 
+@SLOW
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", a_few(CASES, "three steps", "priorities"))
 def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +57,7 @@ def test_learning_is_the_same_with_a_record_and_without(name: str, count: int, m
     assert torch.equal(traced, learnt(name, count))
 
 
+@SLOW
 def test_what_numpy_does_not_know_is_sampled_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = learnt("one step", 1)
     monkeypatch.setattr(backends, "numpy_function", lambda *_: None)

@@ -6,8 +6,10 @@ import ast
 
 from scripts.draw_rooms import PICTURE, draw, imports, reduced
 from tests.architecture.package import parsed, sources
+from tests.full import SLOW
 
 
+@SLOW
 def test_the_drawing_of_the_rooms_is_of_this_tree() -> None:
     files = {path: parsed(source) for path, source in sources().items()}
     assert PICTURE.read_text(encoding="utf-8") == draw(files), "Run `python -m scripts.draw_rooms`."

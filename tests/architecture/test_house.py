@@ -10,6 +10,7 @@ import pytest
 
 from sb_dqn.algorithms import registry
 from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sources
+from tests.full import SLOW
 
 FLOORS = {
     **dict.fromkeys(["version", "errors", "files", "sb3_names"], 0),
@@ -185,6 +186,7 @@ def test_the_nevers(name: str) -> None:
     assert faults == []
 
 
+@SLOW
 def test_the_native_library_does_not_import_the_room_of_stable_baselines3() -> None:
     known = set(modules())
     targets = [
@@ -199,6 +201,7 @@ def test_no_two_rooms_import_each_other_at_any_depth() -> None:
     assert pairs(graph) == []
 
 
+@SLOW
 def test_no_import_circle_of_any_kind() -> None:
     known = set(modules())
     graph = {

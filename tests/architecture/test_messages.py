@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.architecture.package import parsed, sources
+from tests.full import SLOW
 
 STRICT = {"ConfigurationError", "SpaceError", "MissingPart"}
 """Errors whose message must name a rule."""
@@ -68,10 +69,12 @@ def faults(source: str) -> list[str]:
     return found
 
 
+@SLOW
 def test_messages() -> None:
     assert [f"{name}: {fault}" for name, source in sources().items() for fault in faults(source)] == []
 
 
+@SLOW
 def test_that_messages_are_found() -> None:
     assert sum(len(list(messages(source))) for source in sources().values()) > 300
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.architecture.package import parsed, sources
+from tests.full import SLOW
 
 ONCE = ("Run", "Score", "Setup")
 USER_FIGURES = "sb_dqn/logger/entries.py"
@@ -45,6 +46,7 @@ def test_a_run_a_score_and_a_setup_have_one_class() -> None:
     assert defined_again(sources().values()) == []
 
 
+@SLOW
 def test_figures_are_drawn_in_one_room() -> None:
     drawing = {path for path, source in sources().items() if draws(source)} - {USER_FIGURES}
     assert {path.rpartition("/")[0] for path in drawing} == {"sb_dqn/plotting"}

@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Experience, Rows
 from tests.buffers.test_rollout_buffer import GAMMA, LAMBDA, SCRIPT, seen, value, value_function
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, play
-from tests.full import ON_DEVICES_IN_FULL
+from tests.full import ON_DEVICES_IN_FULL, SLOW
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
@@ -131,6 +131,7 @@ def test_each_step_of_a_complete_episode_is_used_once(
     run(scripts, kind, k, count, restart, ticks=40, seed=seed)
 
 
+@SLOW
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
 def test_the_random_streams_contain_all_events(kind: str) -> None:
     rng = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import Slot
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 
 SMALL: dict[str, Any] = {
     "policy": "MultiInputPolicy", "learning_starts": 20, "batch_size": 32, "buffer_size": 400, "seed": 3, "device": "cpu",
@@ -131,6 +131,7 @@ def goals_of(model: Any, draws: int = 60) -> tuple[Any, ...]:
     return here.numpy(), after.numpy(), goal.numpy(), reward.numpy(), first - row, last - row
 
 
+@SLOW
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 @pytest.mark.parametrize("buffer_size", [400, 60])
 def test_goals_are_those_of_the_same_episode(strategy: str, buffer_size: int) -> None:
@@ -197,6 +198,7 @@ def test_everything_else_of_a_transition_stays() -> None:
         assert torch.equal(plain.next_obs[key], batch.next_obs[key])
 
 
+@SLOW
 @pytest.mark.parametrize("kwargs", a_few([{}, {"prioritized_replay": True, "normalize_rewards": True}], {}))
 def test_a_run_depends_on_the_seed_alone_and_resumes(kwargs: dict[str, Any], tmp_path: Path) -> None:
     whole, again = learned(steps=160, callback=SaveAt(tmp_path), **kwargs), learned(steps=160, **kwargs)
@@ -208,6 +210,7 @@ def test_a_run_depends_on_the_seed_alone_and_resumes(kwargs: dict[str, Any], tmp
         assert all(torch.equal(a, b) for a, b in zip(rows[0].tensors(), rows[1].tensors(), strict=True))
 
 
+@SLOW
 def test_traced_updates_are_those_of_eager_ones() -> None:
     traced = learned(steps=200)
     with forced_mode("eager"):
@@ -227,6 +230,7 @@ ENVS: dict[str, dict[str, Any]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(ENVS, "one", "process actors"))
 def test_kinds_of_environments(case: str) -> None:
     kwargs = dict(ENVS[case])
@@ -259,6 +263,7 @@ class ScaleOfReset(BitFlip):
             (self.folder / str(os.getpid())).touch()
 
 
+@SLOW
 @pytest.mark.parametrize("kind", a_few(["process actors", "workers"], "workers"))
 def test_the_environment_that_only_computes_rewards_is_reset_and_closed(tmp_path: Path, kind: str) -> None:
     make, actors = partial(ScaleOfReset, tmp_path), None
@@ -349,6 +354,7 @@ def test_a_reward_function_that_raises_is_a_fault_of_the_environment() -> None:
         DQN(env=Reads(4), hindsight=True, **SMALL).learn(200)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [

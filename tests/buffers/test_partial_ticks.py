@@ -15,6 +15,7 @@ from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.normalize import NormalizeRewards, RewardNormalizer
 from sb_dqn.types import Rows, Slot
+from tests.full import SLOW
 from tests.invariants import check_valid
 
 LANES = 3
@@ -64,6 +65,7 @@ def of_lane(rows: Rows, lane: int) -> Rows | None:
     return Rows(action, (own,), rows.stepped[one], int(departs), extra=extra)
 
 
+@SLOW
 @pytest.mark.parametrize("host_visible", [True, False])
 @settings(max_examples=25)
 @given(data=st.data())

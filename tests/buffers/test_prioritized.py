@@ -20,7 +20,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.invariants import check_valid
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -168,6 +168,7 @@ def test_feedback() -> None:
     assert not sampler_of(replay).tree.leaves.requires_grad
 
 
+@SLOW
 @pytest.mark.parametrize("mix", [0.0, 0.3])
 def test_rows_are_drawn_in_proportion(mix: float) -> None:
     replay = filled(2**9 + 1, 2, ("go",) * 5 + ("lost life", "truncated"), rows=600, batch_size=1, uniform_mix=mix)
@@ -203,6 +204,7 @@ def test_weights_are_zero_while_no_row_may_start(lanes: int, mix: float) -> None
     )
 
 
+@SLOW
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, about itself
 @pytest.mark.parametrize(
     ("mode", "lanes", "mix"),

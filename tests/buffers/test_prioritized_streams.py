@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
 from tests.buffers.toy_rows import EVENTS, Game, naive_starts, play
-from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
@@ -95,6 +95,7 @@ def games_of(lanes: int) -> list[Game]:
     return [Game(b, [names[i] for i in rng.integers(0, len(names), 50)]) for b in range(lanes)]
 
 
+@SLOW
 @pytest.mark.parametrize(("kind", "restart"), [("NEXT_STEP", 9), ("SAME_STEP", 0)])
 @pytest.mark.parametrize(
     ("lanes", "n", "k", "mix"),
@@ -142,6 +143,7 @@ OPERATIONS = st.lists(
 )
 
 
+@SLOW
 @settings(max_examples=25)
 @given(lanes=st.sampled_from([1, 3]), n=st.integers(1, 4), k=st.integers(1, 3), operations=OPERATIONS)
 def test_any_sequence_of_events(lanes: int, n: int, k: int, operations: list[tuple[str, int]]) -> None:
@@ -182,6 +184,7 @@ def update(replay: ReplayBuffer, draws: torch.Generator) -> tuple[Tensor, Tensor
     return batch.place, batch.weight
 
 
+@SLOW
 @pytest.mark.parametrize("mix", [0.0, 0.2])
 def test_sampling_continues_bit_for_bit_after_loading(mix: float) -> None:
     replay, other = (replay_of(3, 900, 16, n=3, k=4, uniform_mix=mix) for _ in range(2))
@@ -260,6 +263,7 @@ def learned(mode: Mode, **arguments: Any) -> DQN:
     return model.learn(400)
 
 
+@SLOW
 def test_learning_is_the_same_eager_and_traced() -> None:
     eager, traced = (learned(mode) for mode in ("eager", "traced"))
     for model in (eager, traced):
@@ -271,6 +275,7 @@ def test_learning_is_the_same_eager_and_traced() -> None:
     )
 
 
+@SLOW
 def test_priorities_are_saved_and_survive_a_new_env_and_a_second_learn(tmp_path: Any) -> None:
     model = learned("traced")
     before = sampler_of(model.replay).tree.leaves.clone()

@@ -25,7 +25,7 @@ from sb_dqn.sb3_names import REPLAY_ATTRIBUTES
 from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
-from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -147,6 +147,7 @@ def test_wrong_schedules_are_rejected(settings: dict[str, Any], message: str) ->
         UpdateSchedule(**settings)
 
 
+@SLOW
 def test_spread_updates_continue_after_loading() -> None:
     """Saves at any tick, or with a schedule that runs its updates at once and has some pending."""
     schedule = UpdateSchedule(7, gradient_steps=3, spread=True)
@@ -199,6 +200,7 @@ def flat(batch: Batch) -> tuple[Tensor, ...]:
     return (*batch.obs.values(), *batch.next_obs.values(), *batch[1:4], batch.weight, batch.place)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("lanes", "n", "k"), a_few([(1, 1, 1), (1, 3, 4), (3, 1, 4), (3, 3, 1), (3, 3, 4)], (1, 1, 1), (3, 3, 4))
 )

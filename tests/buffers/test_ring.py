@@ -21,6 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Slot
 from tests.buffers.test_n_step_transitions import GAMMA, check_everything
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
+from tests.full import SLOW
 from tests.invariants import check_valid
 
 ATARI = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
@@ -75,6 +76,7 @@ def test_memory_of_frames_by_hand(rows: int, shape: tuple[int, int], gigabytes: 
     assert rows * of_frames / 1e9 == pytest.approx(gigabytes, rel=1e-9)
 
 
+@SLOW
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
 def test_atari_steps_cost_no_more_than_one_frame_of_resident_memory() -> None:
     gc.collect()
@@ -290,6 +292,7 @@ def test_a_smaller_ring_keeps_the_newest_rows() -> None:
     assert check_everything(small, TransitionView(small, Horizon(small.n_steps, GAMMA)), games, NOISE)
 
 
+@SLOW
 @pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize("ticks", [8, 60])
 def test_a_larger_ring_never_reads_rows_that_were_overwritten(ticks: int) -> None:

@@ -19,7 +19,7 @@ from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
-from tests.full import ON_DEVICES_IN_FULL
+from tests.full import ON_DEVICES_IN_FULL, SLOW
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 
@@ -168,6 +168,7 @@ def record_samples(batch: Batch, games: list[Game], used: list[dict[tuple[int, i
 SCRIPT = st.lists(st.sampled_from(["go", "go", *EVENTS]), min_size=1, max_size=12)
 
 
+@SLOW
 @settings(max_examples=25)
 @given(
     scripts=st.lists(SCRIPT, min_size=1, max_size=4),
@@ -187,6 +188,7 @@ def test_each_step_is_used_once_by_the_policy_that_took_it(
     run(games, kind, n_steps, k, ticks=45, restart=restart, seed=seed)
 
 
+@SLOW
 @pytest.mark.parametrize("kind", ["NEXT_STEP", "SAME_STEP"])
 def test_the_random_streams_contain_all_events(kind: str) -> None:
     names = ["go"] * 6 + list(EVENTS)

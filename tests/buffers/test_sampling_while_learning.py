@@ -14,7 +14,7 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from tests.continuing import differences
 from tests.continuous import Reach
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -50,6 +50,7 @@ def made(case: str, count: int) -> Any:
     return quick(lanes(count, partial(Tiny, length=11)), algorithm=algorithm, **arguments)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("case", "count"),
     a_few([("uniform", 1), ("priorities", 3), ("mixed priorities", 1), ("sequences", 2)], "uniform", "priorities"),
@@ -66,6 +67,7 @@ def test_learning_is_the_same_bit_for_bit_with_samples_in_between(case: str, cou
     assert differences(plain, sampled) == []
 
 
+@SLOW
 def test_a_loaded_replay_buffer_can_be_sampled(tmp_path: Path) -> None:
     model, other = (made("priorities", 2) for _ in range(2))
     model.learn(100)
@@ -86,6 +88,7 @@ def test_fields_of_transitions() -> None:
     assert len(model.replay_buffer.sample().weight) == model.batch_size == 8
 
 
+@SLOW
 def test_fields_of_continuous_actions() -> None:
     model: Any = SAC("MlpPolicy", Reach(), learning_starts=20, buffer_size=200, batch_size=8, seed=0)
     model.learn(40)
@@ -94,6 +97,7 @@ def test_fields_of_continuous_actions() -> None:
     assert batch.action.dtype == torch.float32
 
 
+@SLOW
 def test_fields_of_sequences() -> None:
     model = made("sequences", 2)
     model.learn(100)

@@ -21,7 +21,7 @@ from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
 from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
-from tests.full import ON_DEVICES_IN_FULL, a_few
+from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
@@ -177,6 +177,7 @@ def naive_priority(
     return eta * max(errors) + (1 - eta) * float(np.mean(errors)) if errors else None
 
 
+@SLOW
 @settings(max_examples=12, derandomize=True, database=None)
 @given(
     lanes=st.sampled_from([1, 3]),
@@ -314,6 +315,7 @@ def test_a_shift_uses_earlier_steps() -> None:
     assert found == pytest.approx(naive_priority(game, 0, 10, replay.view, None), rel=1e-5)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("shape", "rows"),
     a_few(
@@ -341,6 +343,7 @@ def test_sampling_continues_after_loading(shape: tuple[int, int, int], rows: int
             check_batch(twin.view.gather(lane[may], row[may], torch.ones(int(may.sum()))), twin, games)
 
 
+@SLOW
 @pytest.mark.parametrize(("kept", "older"), a_few([((4, 4, 2), True), ((4, 8, 2), False)], (4, 4, 2)))
 def test_a_longer_burn_in_never_reads_overwritten_rows(kept: tuple[int, int, int], older: bool) -> None:
     """Loads from ring to ring, each with more rows than the previous one: cells before the first loaded row are zeros."""

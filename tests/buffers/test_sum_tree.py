@@ -12,6 +12,7 @@ from torch import Tensor
 from sb_dqn.accelerate import accelerate
 from sb_dqn.buffers import sum_tree
 from sb_dqn.buffers.sum_tree import SumTree
+from tests.full import SLOW
 
 DEVICES = [
     "cpu",
@@ -101,6 +102,7 @@ def test_a_leaf_that_is_zeroed_and_written_has_the_written_value() -> None:
 MAGNITUDES = st.one_of(st.just(0.0), st.integers(-100, 100).map(lambda power: 1.7 * 10.0**power))
 
 
+@SLOW
 @settings(max_examples=150)
 @given(
     values=st.lists(MAGNITUDES, min_size=1, max_size=200),

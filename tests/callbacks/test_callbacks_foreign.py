@@ -11,6 +11,7 @@ import pytest
 
 from sb_dqn import DQN, PPO, make_vec_env
 from sb_dqn.callbacks import CallbackList, EvalCallback, as_callback
+from tests.full import SLOW
 from tests.tiny import quick
 
 theirs: Any = pytest.importorskip("stable_baselines3.common.callbacks", reason="the peer, installed by the test extra")
@@ -61,6 +62,7 @@ class Reads(theirs.BaseCallback):  # type: ignore[misc]
         return True
 
 
+@SLOW
 def test_hooks_and_locals() -> None:
     callback = Reads()
     PPO("MlpPolicy", make_vec_env("CartPole-v1", 2), n_steps=10, batch_size=20, seed=0).learn(60, callback=callback)

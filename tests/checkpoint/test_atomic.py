@@ -15,7 +15,7 @@ import torch
 
 from sb_dqn.checkpoint import atomic_write, model_info, write_archive
 from sb_dqn.files import STALE_SECONDS
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 SCRIPT = Path(__file__).with_name("kill_saver.py")
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,7 @@ def killed_savers(folder: Path, mode: str) -> dict[str, int]:
     return counts
 
 
+@SLOW
 def test_sigkill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     for _ in range(4):  # on a busy machine all kills may come before the first save is finished
         counts = killed_savers(tmp_path, "atomic")

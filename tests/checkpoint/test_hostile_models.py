@@ -17,6 +17,7 @@ from sb_dqn.algorithms import DQN
 from sb_dqn.checkpoint import read_archive
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
+from tests.full import SLOW
 from tests.tiny import quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -39,6 +40,7 @@ def load(raw: bytes, env: Any = "CartPole-v1") -> DQN:
     return DQN.load(io.BytesIO(raw), env=env, device="cpu")
 
 
+@SLOW
 def test_the_unmodified_file_loads(good: bytes) -> None:
     assert load(good).resume().num_timesteps == 40
 
@@ -166,6 +168,7 @@ def test_an_unknown_zip_version_is_a_damaged_directory(good: bytes) -> None:
         load(good[: entry + 6] + bytes([230]) + good[entry + 7 :])
 
 
+@SLOW
 def test_random_changes_raise_clear_errors(good: bytes) -> None:
     """Runs a hundred mutations of scripts/benchmarks/fuzz_reader.py, which runs for minutes."""
     rng, refused = np.random.default_rng(0), 0

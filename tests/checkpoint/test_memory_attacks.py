@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
@@ -40,6 +40,7 @@ A_FEW = (
 )
 
 
+@SLOW
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("names", "count"),

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from sb_dqn import DQN
 from sb_dqn.checkpoint import model_info
 from sb_dqn.nn.torsos.features import images_of
+from tests.full import SLOW
 from tests.policies.test_images_of_other_numbers import Shown
 
 FOLDER = Path(__file__).parent / "images"
@@ -30,6 +31,7 @@ SPACES: dict[str, tuple[spaces.Space[Any], dict[str, str]]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("name", SPACES)
 def test_files_of_before_mean_what_they_meant(name: str, tmp_path: Path) -> None:
     space, channels = SPACES[name]

@@ -20,7 +20,7 @@ import torch
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 contrib: Any = pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
@@ -79,6 +79,7 @@ def observations(space: Any) -> Any:
     return rng.normal(size=(1_000, *space.shape)).astype(np.float32)
 
 
+@SLOW
 @pytest.mark.parametrize("case", a_few(CASES, "DQN", "PPO", "QRDQN"))
 def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) -> None:
     theirs, file = trained(case)
@@ -178,6 +179,7 @@ def optimizers(model: Any) -> list[torch.optim.Optimizer]:
     return [optimizer for optimizer in found if optimizer is not None]
 
 
+@SLOW
 @pytest.mark.parametrize("case", CASES)
 def test_the_optimizer_continues(case: str) -> None:
     """Both libraries make one step along the same gradient: the parameters themselves."""
@@ -299,6 +301,7 @@ def changed(file: bytes, member: str, content: bytes) -> io.BytesIO:
     return new
 
 
+@SLOW
 @pytest.mark.parametrize("case", ["DQN", "SAC"])
 def test_a_bomb_in_each_member_runs_nothing(case: str) -> None:
     file = trained(case)[1]

@@ -27,7 +27,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks import fuzz_segments
 from scripts.benchmarks.fuzz_reader import Watch
 from tests.checkpoint.rows import NaiveRing, load, segments
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
 LANES = np.arange(2)
@@ -46,6 +46,7 @@ def grown(rows: int, ring: NaiveRing | None = None) -> NaiveRing:
     return ring
 
 
+@SLOW
 @given(st.data())
 @settings(max_examples=30)
 def test_loaded_rows_equal_saved_rows(data: st.DataObject) -> None:
@@ -325,6 +326,7 @@ def test_a_folder_without_a_full_checkpoint_and_an_open_file(tmp_path: Path) -> 
         write_checkpoint(BytesIO(), {"kind": "model"}, {}, grown(3).segmented_rows())
 
 
+@SLOW
 def test_sixty_mutated_folders(tmp_path: Path) -> None:
     """Runs mutations of scripts/benchmarks/fuzz_segments.py, which runs for minutes."""
     rng, watch, seen = np.random.default_rng(1), Watch(), set()

@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from sb_dqn.checkpoint import pack, read_archive, unpack, write_archive
 from sb_dqn.errors import CheckpointError
+from tests.full import SLOW
 
 DTYPES = [
     "bool",
@@ -85,6 +86,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+@SLOW
 @given(trees)
 def test_any_tree_round_trips_through_a_file(tree: Any) -> None:
     skeleton, flat = pack(tree)

@@ -38,7 +38,7 @@ from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import play
 from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
-from tests.full import FULL
+from tests.full import FULL, SLOW
 from tests.full_disk import POSIX, files_limited_to
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +91,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@SLOW
 def test_each_run_has_a_row_with_what_it_was_made_by(done: Path) -> None:
     found = {(row["algorithm"], row["env"]): row for row in rows(done)}
     assert set(found) == {("DQN", "CartPole-v1"), ("QRDQN", "CartPole-v1"), ("DQN", "short poles")}
@@ -107,6 +108,7 @@ def test_each_run_has_a_row_with_what_it_was_made_by(done: Path) -> None:
     assert all(len(curve["curve"].split()) == 10 for curve in rows(done, "curves.csv"))
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("present", "earlier"),
     [("gamma: 0.99", "gamma: 0.5"), ("redo: false", "redo: true")],
@@ -128,6 +130,7 @@ def test_finished_runs_stay_and_runs_of_other_settings_are_made_again(
     assert len(rows(out)) == 3
 
 
+@SLOW
 def test_best_seeds_become_a_folder_of_agents(
     done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ def test_best_seeds_become_a_folder_of_agents(
         agents.main([str(tmp_path), str(collected)])
 
 
+@SLOW
 def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(done, tmp_path / "out"))
     shutil.rmtree(out / "runs" / "DQN_short-poles_100")
@@ -170,12 +174,14 @@ def test_resume_does_all_that_was_asked_for_before(done: Path, tmp_path: Path) -
     ]  # fmt: skip
 
 
+@SLOW
 def test_chosen_environments_alone_are_trained(done: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(done, tmp_path / "out"))
     assert run("small", "--envs", "short poles", "--seeds", 101, "--out", out) == 0
     assert [(row["env"], row["seed"]) for row in rows(out) if row["seed"] != "100"] == [("short poles", "101")]
 
 
+@SLOW
 def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Path, tmp_path: Path) -> None:
     pytest.importorskip("sb3_contrib")
     out = Path(shutil.copytree(done, tmp_path / "out"))
@@ -200,6 +206,7 @@ def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Pat
     assert len(rows(out)) == 4
 
 
+@SLOW
 def test_settings_of_a_task_are_also_those_of_peers(tmp_path: Path) -> None:
     pytest.importorskip("sb3_contrib")
     task = suite.Task("wide", "CartPole-v1", ["DQN"], {"sb3": ["DQN"]}, 300, settings={"gamma": 0.5})
@@ -420,6 +427,7 @@ def test_tasks_without_their_package_are_left_out(
         command._without_missing_packages(entries[2:])
 
 
+@SLOW
 def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:
     """Presets name the seeds that they were tuned on; scripts have defaults on one side."""
     assert FIRST_SEED == 100

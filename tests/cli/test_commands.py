@@ -22,7 +22,7 @@ from sb_dqn.presets import list_presets
 from sb_dqn.runs import evaluation_options
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.training import another_setting
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip
@@ -42,6 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "dqn_CartPole-v1_1"
 
 
+@SLOW
 def test_run_folder_has_all_files(run: Path) -> None:
     present = {path.name for path in run.iterdir()}
     assert present >= {
@@ -92,6 +93,7 @@ def test_evaluations_have_the_requested_steps_and_episodes(run: Path) -> None:
         assert saved["results"].shape == (2, 2)
 
 
+@SLOW
 def test_output_names_the_folder_and_the_next_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sb-dqn", *TRAIN])
     done = call(*TRAIN, "--folder", tmp_path, "--progress", "--eval-freq", 0)
@@ -120,18 +122,21 @@ def test_another_setting_is_tried_with_the_other_arguments_of_the_run(words: str
     assert another_setting(config) == f"{again} --set learning_rate=3e-4"
 
 
+@SLOW
 def test_the_output_outside_a_terminal_is_short(tmp_path: Path) -> None:
     done = call(*TRAIN, "--folder", tmp_path, "--eval-freq", 0)
     assert "600/600 steps (100%)" in done.output
     assert len(done.output.splitlines()) < 30
 
 
+@SLOW
 def test_out_is_an_alias_of_folder(tmp_path: Path) -> None:
     done = call(*TRAIN, "--out", tmp_path / "mine", "--no-progress", "--eval-freq", 0)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "mine" / "dqn_CartPole-v1_1" / "model.zip").is_file()
 
 
+@SLOW
 def test_the_evaluation_environment_has_keywords_of_its_own(tmp_path: Path) -> None:
     done = call(*TRAIN, "--folder", tmp_path, "--eval-freq", 300, "--eval-env-set", "sutton_barto_reward=true")
     assert done.exit_code == 0, done.output
@@ -143,6 +148,7 @@ def test_the_evaluation_environment_has_keywords_of_its_own(tmp_path: Path) -> N
         assert min(float(row["r"]) for row in csv.DictReader(file)) >= 8  # 1 for each step
 
 
+@SLOW
 def test_a_model_file_does_not_say_where_a_further_training_is_sent(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +196,7 @@ def test_a_full_checkpoint_is_not_resumed_with_another_callback(
     assert f"{words[0]} must be" in refused.output
 
 
+@SLOW
 def test_same_seed_gives_the_same_model(run: Path, tmp_path: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "--no-progress", "--eval-freq", 0)
     first, second = (model_info(folder / "model.zip")["members"] for folder in (run, tmp_path / "dqn_CartPole-v1_1"))
@@ -219,6 +226,7 @@ def test_info_prints_the_manifest(run: Path) -> None:
     assert content["counters"]["num_timesteps"] == 600
 
 
+@SLOW
 def test_plot_draws_against_steps_and_time(run: Path, tmp_path: Path) -> None:
     pictures = []
     for against in ("steps", "time"):

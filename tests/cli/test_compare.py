@@ -33,7 +33,7 @@ from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 from tests.cli.fork_server import ForkServer
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
@@ -69,6 +69,7 @@ def run_of(out: Path, algorithm: str, seed: int = 0) -> Path:
     return out / algorithm / f"seed_{seed}" / f"{algorithm.lower()}_CartPole-v1_1"
 
 
+@SLOW
 def test_compare_trains_draws_and_tabulates(compared: tuple[Path, str]) -> None:
     out, output = compared
     assert "2 of 2 runs to do, 2 at a time" in output
@@ -91,6 +92,7 @@ def test_settings_for_all_algorithms_and_for_one(compared: tuple[Path, str]) -> 
     assert {config["preset"]["name"] for config in configs} == {"CartPole-v1"}
 
 
+@SLOW
 def test_finished_runs_are_not_repeated_and_algorithms_can_be_added(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     before = {path: path.stat().st_mtime_ns for path in out.rglob("model.zip")}
@@ -101,6 +103,7 @@ def test_finished_runs_are_not_repeated_and_algorithms_can_be_added(compared: tu
     assert [line.split()[1] for line in table.splitlines()[2:5]] == ["DQN", "DoubleDQN", "NStepDQN"]
 
 
+@SLOW
 def test_table_does_not_depend_on_other_packages(
     compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +126,7 @@ def test_table_does_not_depend_on_other_packages(
     assert "| DQN | 4.0 ± 6.1 | 4.0 [0.0, 11.0] | 3 | 400 | 9 s |" in (out / "comparison.md").read_text()
 
 
+@SLOW
 def test_folder_is_drawn_again_without_training(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     write_result(run_of(out, "DQN"), RunResult(400, 9.0, (7.0, 8.0)))
@@ -135,6 +139,7 @@ def test_folder_is_drawn_again_without_training(compared: tuple[Path, str], tmp_
     assert (out / "comparison.png").is_file()
 
 
+@SLOW
 def test_missing_runs_are_listed_in_the_table_file(
     compared: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +236,7 @@ def test_resume_of_a_run_without_evaluation_only_evaluates(compared: tuple[Path,
     assert (again.steps, again.seconds, again.returns) == (400, 9.0, expected)
 
 
+@SLOW
 def test_unfinished_final_episodes_are_reported(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     write_result(run_of(out, "DQN"), RunResult(400, 9.0, (7.0, 8.0), FinalEvaluation(20, 500, 1.0)))
@@ -242,6 +248,7 @@ def test_unfinished_final_episodes_are_reported(compared: tuple[Path, str], tmp_
     assert "2 of 20 final episodes finished" in (out / "comparison.md").read_text()
 
 
+@SLOW
 def test_folder_of_earlier_versions_has_twenty_final_episodes(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     content = read_comparison(out)
@@ -255,6 +262,7 @@ def test_folder_of_earlier_versions_has_twenty_final_episodes(compared: tuple[Pa
     assert "got 3. Use --final-episodes 20" in rejected
 
 
+@SLOW
 def test_output_reports_times_and_warnings(tmp_path: Path) -> None:
     done = call("compare", "dqn", *SMALL, "-o", "train_freq=4", "--final-episodes", 1, "--out", tmp_path / "out",
                 "--set", "dqn.learning_starts=900")  # fmt: skip
@@ -303,6 +311,7 @@ def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path: Path) -> None:
     assert [path.name for path in (out / "DQN/seed_0").iterdir() if path.is_dir()] == ["dqn_CartPole-v1_1"]
 
 
+@SLOW
 def test_failed_run_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     good = Setup("CartPole-v1", 60, eval_freq=0).command(
         "DQN", ["policy_kwargs={net_arch: [8]}"], 0, tmp_path / "good", "cpu"
@@ -322,6 +331,7 @@ def test_failed_run_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     assert done == ["good"]
 
 
+@SLOW
 @pytest.mark.parametrize("free", [True, False])
 def test_next_process_imports_ahead_if_a_core_is_free(
     free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -423,6 +433,7 @@ def test_user_error_is_one_message_and_status_2(
     assert not (tmp_path / "runs").exists()
 
 
+@SLOW
 def test_another_setup_in_the_same_folder_is_rejected(compared: tuple[Path, str]) -> None:
     done = call("compare", "DQN", "--env", "CartPole-v1", "--steps", 500, "--out", compared[0])
     assert done.exit_code == 2
@@ -431,6 +442,7 @@ def test_another_setup_in_the_same_folder_is_rejected(compared: tuple[Path, str]
     assert "got 500. Use --steps 400, or choose another folder with --out" in output
 
 
+@SLOW
 def test_default_steps_are_those_of_the_folder(compared: tuple[Path, str], tmp_path: Path) -> None:
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     shutil.copytree(out / "DQN", out / "A2C")  # looks finished; the preset of A2C has another length
@@ -446,6 +458,7 @@ def test_default_steps_are_those_of_the_folder(compared: tuple[Path, str], tmp_p
     ]
 
 
+@SLOW
 @pytest.mark.parametrize(("steps", "is_in"), a_few([(399, False), (400, True), (407, True), (408, False)], 407, 408))
 def test_run_of_another_length_is_left_out(compared: tuple[Path, str], tmp_path: Path, steps: int, is_in: bool) -> None:
     """With eight lanes the last step of all lanes may exceed the length by up to seven env steps."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from sb_dqn.cli.main import commands
+from tests.full import SLOW
 
 
+@SLOW
 def test_doctor_names_faults_of_the_model_and_of_the_log(tmp_path: Path) -> None:
     small = ["--set", "gamma=0.5", "--set", "policy_kwargs={net_arch: [16]}", "--set", "learning_starts=50"]
     train = [

@@ -21,7 +21,7 @@ from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_s
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import drop_rows, read_result
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
 TRAIN = (
@@ -64,6 +64,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "perdqn_CartPole-v1_1"
 
 
+@SLOW
 def test_sigterm_saves_and_the_last_two_checkpoints_are_kept(stopped: Path) -> None:
     assert [path.name for path in checkpoints(stopped)] == ["300_steps.zip", "299_steps.zip"]
     referenced = {file["name"] for path in checkpoints(stopped) for file in model_info(path)["segments"]["files"]}
@@ -71,6 +72,7 @@ def test_sigterm_saves_and_the_last_two_checkpoints_are_kept(stopped: Path) -> N
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@SLOW
 def test_damaged_checkpoint_falls_back_to_the_previous_one(stopped: Path, tmp_path: Path) -> None:
     stopped = Path(shutil.copytree(stopped, tmp_path / stopped.name))  # a worker may run the other test later
     newest = checkpoints(stopped)[0]

@@ -27,7 +27,7 @@ from sb_dqn.plotting.series import Series
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import write_result
 from sb_dqn.runs.folder_lock import lock_folder
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 
 @settings(max_examples=200)
@@ -154,6 +154,7 @@ def test_curves_of_environments_with_different_steps_are_over_the_share(tmp_path
     assert texts[0].endswith("after 100% of the training")
 
 
+@SLOW
 def test_final_scores_profile_and_improvement(tmp_path: Path) -> None:
     root = write_study(tmp_path)
     assert drawing(root, "iqm", normalize="minmax")[1][0].startswith(f"DQN: IQM {21 / 27:.3g} [")
@@ -164,6 +165,7 @@ def test_final_scores_profile_and_improvement(tmp_path: Path) -> None:
     assert colors["improvement"][-2] == colors["curves"][1]  # PPO has the color that it has in other plots
 
 
+@SLOW
 @pytest.mark.parametrize("kind", a_few(["curves", "iqm", "profile", "improvement"], "curves", "iqm"))
 def test_pictures_in_both_styles(tmp_path: Path, kind: str) -> None:
     root = write_study(tmp_path / "runs")
@@ -187,6 +189,7 @@ def test_labels_of_folders(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in done.output.splitlines() if " IQM " in line] == ["low", "high"]
 
 
+@SLOW
 def test_unfinished_and_repeated_runs(tmp_path: Path) -> None:
     """A crashed run is replaced by the finished one with its seed; an unfinished run shortens the curve, with a note."""
     write_run(tmp_path / "a_1", [], seed=0)
@@ -389,6 +392,7 @@ def test_without_locks_a_run_ends_with_its_result(tmp_path: Path, monkeypatch: p
     assert not is_active(tmp_path)
 
 
+@SLOW
 @pytest.mark.parametrize("target", ["run", "."])
 def test_ctrl_c_ends_watching_with_status_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     def interrupt(seconds: float) -> None:

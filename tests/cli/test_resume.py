@@ -22,7 +22,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.episode_log import EpisodeLog, drop_episodes
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -112,6 +112,7 @@ def test_settings_of_a_run_cannot_be_changed_on_resume(folder: Path) -> None:
     assert "got --seed, --set." in " ".join(both.output.split())
 
 
+@SLOW
 def test_number_of_evaluation_episodes_cannot_change(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 50, "--eval-episodes", 2)
     rejected = call("resume", folder, "-n", 100, "--eval-episodes", 3)
@@ -123,6 +124,7 @@ def test_number_of_evaluation_episodes_cannot_change(tmp_path: Path, folder: Pat
     assert yaml.safe_load((folder / "config.yaml").read_text())["eval_episodes"] == 2
 
 
+@SLOW
 @pytest.mark.parametrize(("before", "after"), a_few([(0, None), (0, 40), (40, 0)], (40, 0)))
 def test_evaluations_can_be_switched_on_and_off_on_resume(
     before: int, after: int | None, tmp_path: Path, folder: Path
@@ -136,6 +138,7 @@ def test_evaluations_can_be_switched_on_and_off_on_resume(
     assert (evaluation_steps(folder) if expected else (folder / "evaluations.npz").exists()) == (expected or False)
 
 
+@SLOW
 def test_evaluation_interval_of_a_stopped_part_is_kept(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 50, "--eval-freq", 10, "--eval-episodes", 1)
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -145,12 +148,14 @@ def test_evaluation_interval_of_a_stopped_part_is_kept(tmp_path: Path, folder: P
     assert evaluation_steps(folder) == [10, 20, 30, 40, 50, *range(80, 451, 40)]
 
 
+@SLOW
 def test_run_without_evaluations_stays_without(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 50, "--eval-freq", 0)
     assert call("resume", folder, "-n", 50, "--no-progress").exit_code == 0
     assert not (folder / "evaluations.npz").exists()
 
 
+@SLOW
 def test_log_of_a_lost_part_is_dropped(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 0)
     before = episodes(folder)
@@ -167,6 +172,7 @@ def test_log_of_a_lost_part_is_dropped(tmp_path: Path, folder: Path) -> None:
     assert not (folder / "progress.1.csv").exists()
 
 
+@SLOW
 def test_new_number_of_steps_is_saved_after_the_first_step(tmp_path: Path, folder: Path) -> None:
     call(*TRAIN, "--folder", tmp_path, "-n", 100, "--eval-freq", 0)
     killed_at(200, "resume", folder, "-n", 300, "--no-progress")
@@ -175,6 +181,7 @@ def test_new_number_of_steps_is_saved_after_the_first_step(tmp_path: Path, folde
     assert sum(int(row["l"]) for row in episodes(folder)) <= 400
 
 
+@SLOW
 def test_resume_for_more_steps_than_remained_is_exact(tmp_path: Path, folder: Path) -> None:
     def advance_clock(log: EpisodeLog) -> None:
         model: Any = log.model
@@ -218,6 +225,7 @@ class Fragile(CartPoleEnv):
         return super().step(action if Fragile.remaining else 1 / 0)
 
 
+@SLOW
 def test_run_can_be_resumed_after_an_environment_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +255,7 @@ def fail(*_: object) -> None:
     raise KeyError("by hand")
 
 
+@SLOW
 def test_other_errors_are_raised_after_saving(tmp_path: Path, folder: Path) -> None:
     done = call_with_actions({150: fail}, *TRAIN, "--folder", tmp_path, "-n", 200, "--eval-freq", 0)
     assert repr(done.exception) == "KeyError('by hand')"
@@ -265,6 +274,7 @@ def test_error_while_saving_does_not_hide_the_first(
     assert repr(done.exception) == "OSError('first')"
 
 
+@SLOW
 def test_model_that_may_hold_nan_is_never_saved(tmp_path: Path, folder: Path) -> None:
     def mark_not_finite(log: EpisodeLog) -> None:
         model: Any = log.model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full import first_few
+from tests.full import SLOW, first_few
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.5
@@ -27,6 +27,7 @@ def best_of_three(*arguments: str) -> tuple[float, str]:
     return min(seconds), done.stdout
 
 
+@SLOW
 @pytest.mark.parametrize("command", first_few([[], ["train"], ["enjoy"], ["presets"]], 1))
 def test_help_is_fast(command: list[str]) -> None:
     seconds, output = best_of_three("-m", "sb_dqn.cli.main", *command, "--help")
@@ -46,6 +47,7 @@ def test_no_heavy_package_is_loaded(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@SLOW
 def test_modules_of_the_package_need_no_import_of_their_own() -> None:
     script = (
         "import sb_dqn; assert sb_dqn.presets.list(env='LunarLander-v3'); assert sb_dqn.callbacks.EvalCallback; "

@@ -27,6 +27,7 @@ from sb_dqn.presets import find_preset
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.settings_syntax import constructor_defaults
 from tests.cli.fork_server import ForkServer
+from tests.full import SLOW
 
 pytest.importorskip("optuna")
 SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",
@@ -62,6 +63,7 @@ def score_by_learning_rate(setup: StudySetup, number: int, sampled: Any, device:
     return training.Outcome(None if any(report(step, score) for step in (1, 2, 3)) else score)
 
 
+@SLOW
 def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out]
@@ -102,6 +104,7 @@ def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, t
     assert "timesteps must be 300 as in the study" in done.output
 
 
+@SLOW
 @pytest.mark.parametrize(("n_trials", "panels"), [(0, 1), (1, 1), (3, 1), (20, 2)])
 def test_the_picture_of_a_study_has_no_empty_panel(
     n_trials: int, panels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +122,7 @@ def test_the_picture_of_a_study_has_no_empty_panel(
     assert all(tick.get_text().lstrip("−").isdigit() for tick in history.get_xticklabels())
 
 
+@SLOW
 def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
     out = tmp_path / "study"
@@ -133,6 +137,7 @@ def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, m
     assert float(best.settings["learning_rate"].split()[1]) == pytest.approx(0.005, abs=0.001)
 
 
+@SLOW
 def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
@@ -159,6 +164,7 @@ def lucky_once(setup: StudySetup, number: int, sampled: Any, device: Any, report
     return training.Outcome(1_000.0 if number == 2 else 100 * sampled["learning_rate"] + number / 1_000)
 
 
+@SLOW
 def test_the_best_settings_are_compared_with_other_seeds(
     space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +227,7 @@ def forked_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield
 
 
+@SLOW
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @pytest.mark.usefixtures("forked_workers")
 def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, tmp_path: Path) -> None:
@@ -239,6 +246,7 @@ def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, 
     assert len(rows(out)) == 5
 
 
+@SLOW
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @pytest.mark.usefixtures("forked_workers")
 def test_a_trial_whose_process_ends_has_failed_and_the_study_goes_on(space: Path, tmp_path: Path) -> None:
@@ -250,6 +258,7 @@ def test_a_trial_whose_process_ends_has_failed_and_the_study_goes_on(space: Path
     assert all("the process of the trial ended: exit status 9 (full log: " in row["error"] for row in rows(out))
 
 
+@SLOW
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
 def test_storages_samplers_and_pruners(sampler: str, tmp_path: Path) -> None:
     space = {"gamma": {"low": 0.9, "high": 0.99}, "tau": {"low": 0.1, "high": 0.9}}
@@ -371,6 +380,7 @@ def test_password_of_a_storage_is_not_printed(
     assert SECRET not in printed.err + printed.out
 
 
+@SLOW
 def test_password_of_a_storage_is_in_no_file_and_needed_to_continue(
     space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +404,7 @@ def test_password_of_a_storage_is_in_no_file_and_needed_to_continue(
     assert len(rows(out)) == 5
 
 
+@SLOW
 def test_study_of_an_earlier_version_loses_its_password(
     space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

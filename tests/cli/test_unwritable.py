@@ -17,6 +17,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs
 from sb_dqn.cli.tune.training import Outcome
 from sb_dqn.runs.folder import Result, write_result
+from tests.full import SLOW
 from tests.full_disk import POSIX, files_limited_to
 
 QUICK = ["--no-progress", "--eval-episodes", "1", "--device", "cpu", "--set", "policy_kwargs={net_arch: [64, 64]}"]
@@ -64,6 +65,7 @@ def test_run_on_a_full_disk_trains_to_the_end(failing: Failing, tmp_path: Path) 
     assert steps > 300
 
 
+@SLOW
 @POSIX
 def test_episodes_that_cannot_be_logged_do_not_end_a_run(failing: Failing, tmp_path: Path) -> None:
     words = ["train", "dqn", "CartPole-v1", "-n", 3_000, *QUICK, "--eval-freq", 0, "--set", "learning_starts=9_000"]
@@ -121,6 +123,7 @@ def test_page_or_picture_that_cannot_be_written_leaves_the_old_one(
     assert sorted(os.listdir(tmp_path)) == sorted(["config.yaml", "monitor.csv", name])
 
 
+@SLOW
 @POSIX
 def test_study_whose_database_cannot_grow_continues_later(
     failing: Failing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import Resets
 from sb_dqn.schedules import Annealed
 from tests.continuous import Reach
+from tests.full import SLOW
 from tests.tiny import Tiny, lanes, quick
 
 CYCLE = {"start": 10, "end": 3, "updates": 10_000}
@@ -51,6 +52,7 @@ def test_the_clock_starts_again_at_each_reset() -> None:
     ]
 
 
+@SLOW
 @pytest.mark.parametrize(
     "settings",
     [{}, {"prioritized_replay": {"initial": "td_error"}}, {"algorithm": R2D2}, {"algorithm": SAC}],

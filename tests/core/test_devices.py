@@ -18,6 +18,7 @@ from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from tests.buffers.toy_rows import SPACES
+from tests.full import SLOW
 from tests.nets import VECTOR, make_policy
 from tests.tiny import quick
 
@@ -80,6 +81,7 @@ def test_cuda_without_a_number_is_the_device_of_its_tensors(monkeypatch: pytest.
         resolve_device("cuda")
 
 
+@SLOW
 @pytest.mark.usefixtures("has_cuda")
 @pytest.mark.parametrize("algorithm", ["DQN", "PPO", "SAC"])
 def test_a_whole_model_stays_on_the_cpu(algorithm: str) -> None:
@@ -91,6 +93,7 @@ def test_a_whole_model_stays_on_the_cpu(algorithm: str) -> None:
     assert model._experience.ring.device.type == "cpu"
 
 
+@SLOW
 def test_the_result_is_that_of_device_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     here = quick(device="cpu").learn(60)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

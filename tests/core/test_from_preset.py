@@ -14,6 +14,7 @@ from sb_dqn.actors import OverlappedActors
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets import list as listed
+from tests.full import SLOW
 
 
 class OwnDQN(DQN):
@@ -49,6 +50,7 @@ def test_keywords_of_the_environment_and_actors_of_a_preset(tmp_path: Path) -> N
     model.close()
 
 
+@SLOW
 def test_fast_rainbow_has_the_settings_of_its_code_and_learns() -> None:
     pytest.importorskip("ale_py")
     preset = find_preset("DQN", "ALE/Pong-v5", "fast-rainbow")
@@ -97,6 +99,7 @@ def test_fast_rainbow_has_the_settings_of_its_code_and_learns() -> None:
         model.close()
 
 
+@SLOW
 @pytest.mark.parametrize("name", ["spr", "sr-spr", "bbf"])
 def test_agents_for_few_steps_have_the_settings_of_their_papers_and_learn(name: str) -> None:
     """The table of BBF's configurations; learning rates, ranges and priorities are common to all three."""
@@ -149,6 +152,7 @@ def test_agents_for_few_steps_have_the_settings_of_their_papers_and_learn(name: 
         model.close()
 
 
+@SLOW
 def test_agent_for_few_steps_and_vectors_resets_anneals_and_decays() -> None:
     model: Any = DQN.from_preset(
         "CartPole-v1", preset="bbf-vectors", learning_starts=40, batch_size=8, seed=0, device="cpu"

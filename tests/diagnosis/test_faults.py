@@ -16,7 +16,7 @@ import torch
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, Rainbow
 from sb_dqn.callbacks import DiagnoseCallback
 from scripts.benchmarks import planted_faults
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import OBSERVATIONS, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -24,6 +24,7 @@ SANE = {**planted_faults.SANE, "buffer_size": 5_000, "exploration_fraction": 0.5
 FAULTS, CARTPOLE = planted_faults.FAULTS, planted_faults.CARTPOLE
 
 
+@SLOW
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named(fault: str) -> None:
     name, changes = FAULTS[fault]
@@ -41,6 +42,7 @@ def test_a_planted_fault_is_named(fault: str) -> None:
     }
 
 
+@SLOW
 def test_an_epsilon_of_adam_above_the_gradients_is_named() -> None:
     kwargs = {**planted_faults.SANE["policy_kwargs"], "optimizer_kwargs": {"eps": 10.0}}
     findings = planted_faults.make(policy_kwargs=kwargs).learn(800).diagnose().findings
@@ -73,6 +75,7 @@ HEALTHY: dict[str, Callable[[], Any]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("run", HEALTHY)
 def test_a_healthy_run_has_no_finding(run: str) -> None:
     diagnosis = HEALTHY[run]().diagnose()
@@ -100,6 +103,7 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(ALGORITHMS, "DQN", "Rainbow", "IQN", "R2D2", "SAC", "PPO", "PQN"))
 def test_a_run_is_the_same_bit_for_bit_with_and_without_diagnoses(name: str) -> None:
     def run(callback: Any) -> tuple[str, list[bool]]:
@@ -115,6 +119,7 @@ def test_a_run_is_the_same_bit_for_bit_with_and_without_diagnoses(name: str) -> 
     assert looks.diagnosis.values["learning_rate"] > 0
 
 
+@SLOW
 @pytest.mark.traced
 def test_traced_updates_with_prioritized_replay_are_the_same_with_diagnoses() -> None:
     def run(callback: Any) -> str:
@@ -124,6 +129,7 @@ def test_traced_updates_with_prioritized_replay_are_the_same_with_diagnoses() ->
     assert run(DiagnoseCallback(every=50, verbose=0)) == run(None)
 
 
+@SLOW
 def test_findings_are_printed_once_and_values_are_logged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from sb_dqn.logger import configure
 
@@ -149,6 +155,7 @@ class Branches(gymnasium.Env):
         return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.2), False, self.info
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
 def test_branches_masks_and_dict_observations(algorithm: Any) -> None:
     rollout = {"n_steps": 40} if algorithm is PPO else {}
@@ -158,6 +165,7 @@ def test_branches_masks_and_dict_observations(algorithm: Any) -> None:
     assert values["observation_scale"] < 3, "bytes are divided by 255"
 
 
+@SLOW
 def test_weights_that_no_update_changed_since_the_last_look_are_named() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(300)
     before = model.diagnose()
@@ -172,6 +180,7 @@ def test_weights_that_no_update_changed_since_the_last_look_are_named() -> None:
     assert "(torso.linears.0.weight)" in finding.sentence
 
 
+@SLOW
 def test_a_loaded_model_is_measured_on_greedy_episodes() -> None:
     model, file = DQN("MlpPolicy", CARTPOLE, **{**SANE, "gamma": 0.5}).learn(400), io.BytesIO()
     model.save(file)
@@ -183,6 +192,7 @@ def test_a_loaded_model_is_measured_on_greedy_episodes() -> None:
     assert [finding.name for finding in played.findings] == ["horizon"]
 
 
+@SLOW
 def test_one_greedy_action_in_all_states_is_named_once_there_were_updates_enough() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
     with torch.no_grad():
@@ -198,6 +208,7 @@ def test_one_greedy_action_in_all_states_is_named_once_there_were_updates_enough
     assert healthy.diagnose().values["greedy_actions"] == 2
 
 
+@SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
     file = io.BytesIO()

@@ -21,7 +21,7 @@ from sb_dqn.presets import list_presets
 from sb_dqn.presets.catalogue import Preset
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.types import Blueprint
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import Tiny, quick
 
 pytestmark = [pytest.mark.filterwarnings("error:learning may fail"), pytest.mark.usefixtures("eagerly")]
@@ -78,6 +78,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("message", FAULTS)
 def test_a_fault_is_warned_of_once_where_learn_was_called(message: str) -> None:
     make, steps = FAULTS[message]
@@ -109,6 +110,7 @@ SOUND: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("run", SOUND)
 def test_what_only_looks_like_a_fault_is_not_warned_of(run: str) -> None:
     make, steps = SOUND[run]

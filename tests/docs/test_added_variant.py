@@ -23,6 +23,7 @@ from sb_dqn.nn.heads.scalar import ILLEGAL, Scalar, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch
+from tests.full import SLOW
 from tests.tiny import Tiny, lanes
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "adding-a-variant.md"
@@ -66,6 +67,7 @@ def test_it_is_short_and_lies_outside_of_the_package(variant: ModuleType) -> Non
     assert mentioned == []
 
 
+@SLOW
 @pytest.mark.parametrize(("count", "switches"), [(4, {}), (1, EVERYTHING)], ids=["plain", "everything"])
 def test_it_learns_saves_and_loads(variant: ModuleType, tmp_path: Path, count: int, switches: dict[str, Any]) -> None:
     model = variant.AdvantageLearningDQN("MlpPolicy", lanes(count), alpha=0.7, **switches, **SMALL)
@@ -175,6 +177,7 @@ def test_an_objective_must_say_what_it_reports() -> None:
         own(lambda bootstrap: lambda online, target, batch: (batch.weight, {}))
 
 
+@SLOW
 @pytest.mark.parametrize(
     "leave",
     [

@@ -11,7 +11,7 @@ import pytest
 from matplotlib import pyplot
 
 from tests.docs.pages import FOLDER
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 EXAMPLES = sorted((FOLDER / "examples").glob("*.py"))
 PICTURES = sorted((FOLDER / "pictures" / "examples").iterdir())
@@ -37,6 +37,7 @@ def shortened(name: str) -> str:
     return re.sub(r"^TRIALS = \d+", "TRIALS = 2", source, flags=re.MULTILINE)
 
 
+@SLOW
 @pytest.mark.filterwarnings("error:learn")  # an example is to learn something
 @pytest.mark.parametrize("name", a_few(NAMES, *QUICK))
 def test_an_example_runs_and_writes_its_picture(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,7 @@ def test_the_id_selects_the_protocol(env_id: str, protocol: str) -> None:
     assert protocol_of(spec_of(env_id)) == protocol
 
 
+@SLOW
 def test_settings_of_the_protocols() -> None:
     classic = make_atari_env("BreakoutNoFrameskip-v4", 2, seed=1)
     sticky = make_atari_env("ALE/Breakout-v5", frame_stack=2)
@@ -64,6 +65,7 @@ def play(stream: Any, ticks: int, actions: Any) -> tuple[list[Any], EpisodeStati
     return history, statistics
 
 
+@SLOW
 def test_a_lost_life_is_terminal_but_not_last_and_is_followed_by_fire() -> None:
     actions = np.random.default_rng(0).integers(2, 4, (400, 2))  # never FIRE by itself
     history, statistics = play(open_stream("BreakoutNoFrameskip-v4", num_envs=2), 400, actions)
@@ -112,6 +114,7 @@ def test_the_stream_depends_on_the_seed_and_not_on_the_threads() -> None:
     assert 1 <= default_threads(4) <= 4
 
 
+@SLOW
 def test_an_illegal_action_never_reaches_the_emulator() -> None:
     env = make_atari_env("ALE/Pong-v5", 2)
     assert isinstance(env, AtariLanes)
@@ -133,6 +136,7 @@ def test_an_illegal_action_never_reaches_the_emulator() -> None:
     assert env.step(np.array([0, 1]))[0].shape == (2, 1, 84, 84)
 
 
+@SLOW
 def test_monitor_files_hold_raw_scores(tmp_path: Any) -> None:
     env = make_atari_env("BreakoutNoFrameskip-v4", 2, start_index=4, monitor_dir=tmp_path)
     history, statistics = play(open_stream(env), 700, np.random.default_rng(1).integers(0, 4, (700, 2)))
@@ -153,6 +157,7 @@ def stack(frames: list[Any], resets: list[bool], at: int, count: int) -> Any:
     return np.concatenate([np.zeros_like(frames[0])] * (count - len(seen)) + seen)
 
 
+@SLOW
 def test_single_frames_of_a_users_own_stack_rebuild_the_stack() -> None:
     settings: dict[str, Any] = {"reward_clipping": False, "max_num_frames_per_episode": 120}
     stream = open_stream(AtariVectorEnv("breakout", 1, stack_num=4, **settings))
@@ -173,6 +178,7 @@ def test_single_frames_of_a_users_own_stack_rebuild_the_stack() -> None:
     assert (kept.options.frame_stack, kept.observation_space.shape) == (1, (4, 84, 84))
 
 
+@SLOW
 def test_same_step_autoreset_returns_the_final_and_the_reset_frame() -> None:
     settings: dict[str, Any] = {"stack_num": 4, "reward_clipping": False, "max_num_frames_per_episode": 120}
     next_step = open_stream(AtariVectorEnv("breakout", 2, **settings))

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from sb_dqn import DQN, PPO, R2D2, SAC, evaluate_policy
 from sb_dqn.envs import RecordedEpisodes, open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
+from tests.full import SLOW
 
 BOX = spaces.Box(-100, 100, (2,), np.float32)
 
@@ -178,6 +179,7 @@ def random_walks(episodes: int, steps: int) -> list[Any]:
     return walks
 
 
+@SLOW
 @pytest.mark.usefixtures("eagerly")
 def test_a_policy_better_than_the_recorded_one_is_learned_without_a_game(tmp_path: Path) -> None:
     recorded = RecordedEpisodes(random_walks(30, 30), Chain.observation_space, Chain.action_space)

@@ -21,7 +21,7 @@ from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import flatten_space
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -137,6 +137,7 @@ def test_samples_equal_those_of_whole_stacks(kind: str, n_steps: int) -> None:
     np.testing.assert_array_equal(ours.next_obs["obs"], channels_first(theirs.next_obs["obs"], last))
 
 
+@SLOW
 @pytest.mark.parametrize("cls", [DQN, PPO])
 @pytest.mark.parametrize("kind", a_few(["grey", "grey turned", "color"], "grey turned"))
 def test_models_learn_the_same_from_frames_as_from_whole_stacks(kind: str, cls: Any) -> None:
@@ -253,6 +254,7 @@ def grey_pong() -> Any:
     return wrappers.ClipRewardEnv(wrappers.FireResetEnv(wrappers.EpisodicLifeEnv(env)))
 
 
+@SLOW
 def test_atari_of_stable_baselines3_stores_single_frames() -> None:
     pytest.importorskip("ale_py")
     env = vec_env.VecFrameStack(vec_env.DummyVecEnv([grey_pong]), 4)

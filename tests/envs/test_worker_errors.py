@@ -18,6 +18,7 @@ import sb_dqn
 from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.envs.vector.worker_processes import WorkerReports
 from sb_dqn.errors import EnvironmentFault
+from tests.full import SLOW
 from tests.tiny import Tiny, quick
 
 vec_env: Any = pytest.importorskip("stable_baselines3.common.vec_env", reason="the peer, installed by the test extra")
@@ -172,6 +173,7 @@ def test_factories_that_raise_in_workers_of_gymnasium() -> None:
         )
 
 
+@SLOW
 def test_process_actors_number_the_lanes_of_the_model() -> None:
     model = quick([Tiny, Tiny, Tiny, partial(Broken, "step")], actors=ProcessActors(2, lanes=2))
     message = (

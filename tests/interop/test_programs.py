@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="the peer's second package, installed by the test extra")
@@ -39,6 +39,7 @@ def run(name: str, library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return result
 
 
+@SLOW
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = run("readme", OURS, tmp_path / "ours", monkeypatch)
     assert ours["ends"] <= 3  # a random player drops the pole nine times in 200 steps

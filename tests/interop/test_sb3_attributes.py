@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from sb_dqn.errors import ConfigurationError
+from tests.full import SLOW
 
 room: Any = import_module("sb_dqn.sb3")
 buffers: Any = import_module("sb_dqn.sb3.common.buffers")
@@ -25,6 +26,7 @@ def cartpole(lanes: int = 2, **keywords: Any) -> Any:
     return room.DQN("MlpPolicy", env, **{"buffer_size": 400, "learning_starts": 10, "seed": 0, **keywords})
 
 
+@SLOW
 @pytest.mark.parametrize(("cls", "place"), [("DQN", "q_net"), ("SAC", "actor")])
 def test_a_network_predicts_and_has_a_file(cls: str, place: str, tmp_path: Path) -> None:
     env = "CartPole-v1" if cls == "DQN" else "Pendulum-v1"
@@ -187,6 +189,7 @@ def test_what_has_no_effect_is_said() -> None:
             cartpole(device=wrong)
 
 
+@SLOW
 def test_a_model_learns_from_demonstrations_without_its_environment() -> None:
     model = room.SAC("MlpPolicy", "Pendulum-v1", buffer_size=200, seed=0, tau=0.0, policy_kwargs={"net_arch": [8]})
     with pytest.raises(ConfigurationError, match="the replay buffer must have transitions for train, got none"):
@@ -224,6 +227,7 @@ def test_transitions_are_collected_without_updates() -> None:
     assert model._n_updates == 3
 
 
+@SLOW
 def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> None:
     model = room.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, seed=0).learn(16)
     model.save(tmp_path / "model")
@@ -238,6 +242,7 @@ def test_a_program_that_only_acts_loads_schedules_of_zero(tmp_path: Path) -> Non
     assert (again.learning_rate, again.clip_range(1.0)) == (1e-5, pytest.approx(0.3))
 
 
+@SLOW
 @pytest.mark.parametrize(
     "kwargs",
     [

@@ -19,6 +19,7 @@ import torch
 
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from tests.full import SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
@@ -164,6 +165,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@SLOW
 @pytest.mark.parametrize(("cls", "keywords"), ACCEPTED, ids=lambda value: str(value)[:40])
 def test_accepted_keywords(cls: str, keywords: dict[str, Any]) -> None:
     policy = keywords.get("policy", "MlpPolicy")
@@ -188,6 +190,7 @@ def test_their_buffer_of_n_steps_is_ours(kwargs: dict[str, Any] | None, n_steps:
     assert (model.arguments["n_steps"], model.replay.view.horizon.current) == (n_steps, (n_steps, 0.9))
 
 
+@SLOW
 def test_their_hindsight_is_ours() -> None:
     bits: Any = import_module("sb_dqn.sb3.common.envs").BitFlippingEnv
     final = import_module("sb_dqn.sb3.her.goal_selection_strategy").GoalSelectionStrategy.FINAL
@@ -205,6 +208,7 @@ def test_their_hindsight_is_ours() -> None:
     env.close()
 
 
+@SLOW
 @pytest.mark.parametrize("cls", ["DQN", "PPO"])
 def test_a_deep_copy_acts_alike_and_learns_apart(cls: str) -> None:
     model = cartpole(cls).learn(40)
@@ -517,6 +521,7 @@ def test_the_logger_is_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     model.logger.close()
 
 
+@SLOW
 def test_masks_and_recurrence() -> None:
     env = import_module("sb_dqn.sb3.common.envs").InvalidActionEnvDiscrete(dim=6, n_invalid_actions=4)
     masks: Any = import_module("sb_dqn.sb3.common.maskable.utils")

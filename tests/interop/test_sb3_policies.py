@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.nn.parameters.flat import flat_copy
+from tests.full import SLOW
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")
@@ -62,6 +63,7 @@ def descend(model: Any, loss_of: Callable[[Any], Any], steps: int = 100) -> floa
     return float(loss_of(model).detach())
 
 
+@SLOW
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_optimizer_of_a_policy_descends_and_learn_goes_on_from_there(name: str, tmp_path: Path) -> None:
     loss_of, env = LOSSES[name]
@@ -82,6 +84,7 @@ def test_the_optimizer_of_a_policy_descends_and_learn_goes_on_from_there(name: s
     assert float(loss_of(loaded).detach()) == float(loss_of(model).detach())
 
 
+@SLOW
 @pytest.mark.parametrize(("name", "settings"), [("PPO", {"batch_size": 16}), ("A2C", {})])
 def test_imitation_by_a_trained_policy_is_that_of_stable_baselines3(
     name: str, settings: dict[str, Any], tmp_path: Path
@@ -198,6 +201,7 @@ def test_a_policy_file_of_stable_baselines3_is_refused(tmp_path: Path) -> None:
         import_module("sb_dqn.sb3.sac.policies").MlpPolicy.load(tmp_path / "ours")
 
 
+@SLOW
 def test_values_by_classification_are_called_as_values() -> None:
     policy = quick(room.PPO, value_loss="hl_gauss").learn(32).policy
     features = policy.mlp_extractor.forward_critic(policy.extract_features(OBS))

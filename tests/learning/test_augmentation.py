@@ -16,6 +16,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, shift_images
 from sb_dqn.types import Batch
 from tests.continuing import digest
+from tests.full import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 SMALL: dict[str, Any] = {"features_extractor_kwargs": SMALL_CNN}
@@ -99,6 +100,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize("name", CASES)
 def test_runs(name: str) -> None:
     def run(augmentation: Any) -> Any:

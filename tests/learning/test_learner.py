@@ -23,7 +23,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.nets import VECTOR, OwnExtractor, make_batch, make_policy
 from tests.tiny import Tiny
 
@@ -222,6 +222,7 @@ def test_a_learner_goes_on_from_its_state(optimizer: str) -> None:
     torch.testing.assert_close(restored.flat, learner.flat, rtol=0, atol=0)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("threads", "optimizer"), a_few(product([1, 2], ["Adam", "Adam, amsgrad", "RMSprop", "SGD"]), 1, (2, "RMSprop"))
 )

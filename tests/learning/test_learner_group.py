@@ -21,7 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.learning import learner_watch
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.types import Batch
-from tests.full import FULL, a_few
+from tests.full import FULL, SLOW, a_few
 from tests.several_learners import run_learners
 from tests.sockets import LOOPBACK, listening
 from tests.tiny import Faulty, Tiny, lanes, quick
@@ -124,12 +124,14 @@ def test_learners_of_a_replay_stay_in_step() -> None:
     np.testing.assert_allclose(second["epsilons"], ladder[1::2])
 
 
+@SLOW
 def test_learners_of_rollouts_stay_in_step() -> None:
     first, second = run_learners(2, lambda: facts(PPO, 160, normalize_rewards=True, **ON_POLICY))
     assert first["equal"] == second["equal"]
     assert first["updates"] > 0
 
 
+@SLOW
 def test_a_callback_of_one_learner_stops_all() -> None:
     first, second = run_learners(2, lambda: facts(DQN, 200, stop_at=61, **OFF_POLICY))
     assert first["equal"] == second["equal"]
@@ -155,6 +157,7 @@ def resumed(folder: Path) -> tuple[bool, list[str]]:
     return same, sorted(str(path.relative_to(folder)) for path in folder.rglob("*.zip"))
 
 
+@SLOW
 def test_full_checkpoints_have_a_part_for_each_learner(tmp_path: Path) -> None:
     first, second = run_learners(2, resumed, tmp_path)
     assert first[0] is second[0] is True
@@ -193,6 +196,7 @@ def error_and_time(env: Any, callback: Any) -> Any:
         return f"{type(error).__name__}: {error}", time.time()
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("env", "callback", "named"),
     [
@@ -246,6 +250,7 @@ def hung(rank: int, what: str) -> Any:
         return f"{type(error).__name__}: {error}", time.monotonic() - started
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("rank", "what"),
     a_few([(1, "process"), (0, "process"), (1, "thread"), (0, "thread")], (0, "process")),
@@ -269,6 +274,7 @@ def listens() -> list[str]:
     return listening([os.getpid()])
 
 
+@SLOW
 def test_learners_of_one_machine_listen_on_the_loopback_interface_only() -> None:
     first, second = run_learners(2, listens)
     assert len(first) >= 2  # the store, and the connections of the gradients
@@ -284,6 +290,7 @@ def refused(lanes_of: tuple[int, int], algorithm: type[Any] = DQN, **settings: A
     return ""
 
 
+@SLOW
 def test_what_several_learners_refuse() -> None:
     def all_refusals() -> list[str]:
         return [

@@ -15,7 +15,7 @@ from sb_dqn.learning.redo import Redo, recycle
 from sb_dqn.nn.units import find_units
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.several_learners import run_learners
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
@@ -111,6 +111,7 @@ def test_rows_are_drawn_and_columns_are_zero_in_this_order() -> None:
     assert all(torch.equal(value, target[name]) for name, value in model.policy.q_net_target.state_dict().items())
 
 
+@SLOW
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("reset_counts", [False, True])
 def test_moments_of_changed_weights_are_zero_and_counts_stay_unless_asked(whole: bool, reset_counts: bool) -> None:
@@ -161,6 +162,7 @@ def test_channels_of_a_convolution_have_one_column_per_pixel() -> None:
         assert int(zero.sum()) == (2 * 4 + 6) * zero[0, 0].numel()
 
 
+@SLOW
 def test_the_layer_before_two_streams_has_two_readers() -> None:
     model = quick(dueling=True, policy_kwargs=LAYERS).learn(40)
     before, after, _ = recycled(model, {"torso.linears.0": [2]})
@@ -169,6 +171,7 @@ def test_the_layer_before_two_streams_has_two_readers() -> None:
         assert_changed(before[name], after[name], (slice(None), 2), 0.0)
 
 
+@SLOW
 def test_noisy_layers_have_means_and_deviations() -> None:
     model = quick(noisy=True, policy_kwargs=LAYERS).learn(40)
     model.learner.flat.add_(1.0)
@@ -182,6 +185,7 @@ def test_noisy_layers_have_means_and_deviations() -> None:
         assert torch.equal(before[f"last.linears.0.{key}"], after[f"last.linears.0.{key}"])
 
 
+@SLOW
 def test_gains_and_biases_of_a_norm_start_again() -> None:
     model = quick(policy_kwargs={**LAYERS, "layer_norm": True}).learn(40)
     model.learner.flat.add_(1.0)
@@ -197,6 +201,7 @@ def test_gains_and_biases_of_a_norm_start_again() -> None:
     assert_changed(before[name], after[name], (..., 3), 1.0)
 
 
+@SLOW
 def test_fractions_read_the_features_too_and_forget() -> None:
     model = quick(algorithm=FQF, fraction_learning_rate=1e-3, policy_kwargs=LAYERS).learn(60)
     fractions = model.learner.optimizer_step.fraction_optimizer
@@ -235,6 +240,7 @@ def activity(model: Any, layer: str) -> Tensor:
     return torch.relu(part(obs.obs["obs"])).mean(0).detach()
 
 
+@SLOW
 @pytest.mark.parametrize("numbers", [[2], [0, 1, 2, 3]], ids=["one unit", "the whole layer"])
 def test_dead_units_come_alive_only_with_redo(numbers: list[int]) -> None:
     for redo in (False, {"every": 10, "threshold": 0.0}):
@@ -262,6 +268,7 @@ def test_the_share_of_dormant_units_is_logged() -> None:
     assert float(share * 7).is_integer()
 
 
+@SLOW
 def test_without_dormant_units_the_run_is_the_same_bit_for_bit() -> None:
     settings = {"policy_kwargs": {**LAYERS, "activation_fn": "Tanh"}, "prioritized_replay": True, "noisy": True}
     runs = [quick(redo=redo, **settings).learn(120) for redo in (False, {"every": 5, "threshold": 0.0})]
@@ -353,6 +360,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(CASES, "all switches", "IQN", "R2D2", "SAC", "resets"))
 def test_runs_with_redo(name: str) -> None:
     """The run learns on, differs from one without, and is the same twice. A threshold near 1 finds many dormant units."""
@@ -374,6 +382,7 @@ def test_runs_with_redo(name: str) -> None:
         assert torch.equal(low, first.learner.flat[: low.numel()].to(low.dtype))
 
 
+@SLOW
 def test_units_that_are_looked_up_again_change_no_run() -> None:
     """As in a resumed run, which looks them up at its first time, the other run at an earlier one."""
     flats = []
@@ -386,6 +395,7 @@ def test_units_that_are_looked_up_again_change_no_run() -> None:
     assert torch.equal(*flats)
 
 
+@SLOW
 def test_critics_and_actor_of_sac_are_recycled() -> None:
     model = quick(Reach(), algorithm=SAC, redo={"every": 10, "threshold": 0.0}).learn(30)
     makers = ("critics.stacks.towers.0", "critics.stacks.towers.1", "actor.tower")
@@ -403,6 +413,7 @@ def of_one_learner() -> tuple[Any, Any, float]:
     return model.learner.flat.numpy(), state["exp_avg"].numpy(), model.log_facts()["train/dormant"]
 
 
+@SLOW
 def test_several_learners_recycle_the_same_units() -> None:
     (flat, moment, share), (other_flat, other_moment, other_share) = run_learners(2, of_one_learner)
     assert share == other_share > 0

@@ -13,6 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import Resets, check_resets, reset_networks
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
+from tests.full import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 IMAGE: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
@@ -56,6 +57,7 @@ def test_the_optimizer_forgets_and_the_rate_stays() -> None:
     assert all(torch.isfinite(value).all() for value in weights(model).values())
 
 
+@SLOW
 def test_fractions_of_fqf_forget_too() -> None:
     model = quick(algorithm=FQF, fraction_learning_rate=1e-3).learn(60)
     fractions = model.learner.optimizer_step.fraction_optimizer
@@ -117,6 +119,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize("name", CASES)
 def test_runs_with_resets(name: str) -> None:
     """The run learns on after its resets, differs from one without them, and is the same twice."""

@@ -27,7 +27,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy, MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
 from tests.continuing import differences
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.nets import PICTURE, SMALL_CNN, VECTOR, make_batch
 from tests.tiny import Tiny, quick
 
@@ -187,6 +187,7 @@ def greedy_values(model: Any) -> tuple[Any, Any]:
     return found, model.policy.values({"obs": OBS}).detach().numpy()
 
 
+@SLOW
 @pytest.mark.parametrize("traced", [True, False])
 def test_acting_follows_the_weights(traced: bool, tmp_path: Path) -> None:
     """In the middle of a `learn`, after loading, and after parameters were set."""
@@ -224,6 +225,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(RESUMED, "per"))
 def test_a_resumed_run_is_the_same(name: str, tmp_path: Path) -> None:
     """Bit for bit: the caches are functions of the weights alone."""
@@ -243,6 +245,7 @@ IMAGES: dict[str, Any] = {
 }
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [BTR, PPO])
 def test_images(algorithm: Any) -> None:
     """Acting in the middle of a `learn` is what the policy computes, where the network is large and where it samples."""

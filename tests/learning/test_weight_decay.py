@@ -19,6 +19,7 @@ from sb_dqn.nn.parameters.optimizers import are_matrices
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import QPolicy
+from tests.full import SLOW
 from tests.nets import make_batch, make_policy
 from tests.tiny import Tiny, quick
 
@@ -110,6 +111,7 @@ def test_steps_equal_those_of_torch_with_two_groups(name: str, optimizer_class: 
     torch.testing.assert_close(learner.flat, flat_copy(parameters), rtol=1e-5, atol=1e-6)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("algorithm", "kwargs"),
     [
@@ -157,6 +159,7 @@ def moments(model: Any) -> list[torch.Tensor]:
     return flat_views(step.optimizer.state[step.masters[0]]["exp_avg"], step.parameters)
 
 
+@SLOW
 @pytest.mark.parametrize("given", [ADAMW, MATRICES], ids=["from one group", "from two groups"])
 @pytest.mark.parametrize("wanted", [ADAMW, MATRICES], ids=["to one group", "to two groups"])
 def test_moments_of_a_file_are_those_of_the_same_parameters(given: Any, wanted: Any, tmp_path: Path) -> None:

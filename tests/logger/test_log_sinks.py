@@ -29,6 +29,7 @@ from sb_dqn.logger import (
     configure,
 )
 from sb_dqn.schedules import Linear
+from tests.full import SLOW
 
 
 def table(entries: dict[str, Any], max_length: int = 36, excluded: dict[str, tuple[str, ...]] | None = None) -> str:
@@ -116,6 +117,7 @@ cells = st.one_of(
 )
 
 
+@SLOW
 @given(
     st.lists(st.dictionaries(st.sampled_from(["a", "b,c", 'd"e', "f/g"]), cells, min_size=1), min_size=1, max_size=6)
 )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.distributional import cross_entropy, kl_divergence, project
+from tests.full import SLOW
 from tests.modes import MODES
 
 FIVE = torch.linspace(-1, 1, 5)
@@ -76,6 +77,7 @@ def distributions(draw: st.DrawFn) -> tuple[list[float], list[float], list[float
     return atoms, masses, support
 
 
+@SLOW
 @settings(max_examples=150)
 @given(distributions())
 def test_projection_keeps_mass_and_mean(drawn: tuple[list[float], list[float], list[float]]) -> None:

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from sb_dqn.losses.td import huber, squared, weighted_mean
+from tests.full import SLOW
 from tests.modes import Variant
 
 ERROR = torch.tensor([0.5, 1.0, 2.0, -3.0])
 
 
+@SLOW
 @pytest.mark.parametrize(("kappa", "expected"), [(1.0, [0.125, 0.5, 1.5, 2.5]), (2.0, [0.125, 0.5, 2.0, 4.0])])
 def test_huber(variant: Variant, kappa: float, expected: list[float]) -> None:
     def function(error: Tensor) -> Tensor:
@@ -22,6 +24,7 @@ def test_huber(variant: Variant, kappa: float, expected: list[float]) -> None:
     torch.testing.assert_close(variant(function, (ERROR,))(ERROR), torch.tensor(expected), rtol=0, atol=1e-6)
 
 
+@SLOW
 def test_squared(variant: Variant) -> None:
     # decoy: without the half 0.25, 1, 4, 9
     expected = torch.tensor([0.125, 0.5, 2.0, 4.5])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.losses.transforms import IDENTITY, SYMLOG, ValueTransform, rescale, rescaling, symexp, symlog, unscale
+from tests.full import SLOW
 from tests.modes import Variant
 
 H = {
@@ -44,6 +45,7 @@ def test_worked_numbers_of_the_inverse(variant: Variant) -> None:
     torch.testing.assert_close(variant(unscale, (y,))(y), expected, rtol=0, atol=5e-10)
 
 
+@SLOW
 @settings(max_examples=200)
 @given(x=st.floats(-1e6, 1e6, width=32), eps=st.sampled_from([0.0, 1e-3, 0.1]))
 def test_unscale_inverts_rescale_in_float32(x: float, eps: float) -> None:

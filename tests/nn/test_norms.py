@@ -27,6 +27,7 @@ from sb_dqn.nn.layers.norms import (
     spectrally_normalized,
 )
 from sb_dqn.nn.parameters.flat import flatten_parameters
+from tests.full import SLOW
 from tests.modes import MODES
 
 
@@ -123,6 +124,7 @@ def test_singular_values_that_lie_close_together() -> None:
     assert 0.99 < float(spectral_norm(weight)) <= 1.0 + 1e-5
 
 
+@SLOW
 @pytest.mark.parametrize(("rows", "worst"), [(64, 0.009), (512, 0.0151)])
 def test_the_worst_that_it_falls_short_by(rows: int, worst: float) -> None:
     """One direction stands out a little, seen evenly from all columns, and all others are alike."""

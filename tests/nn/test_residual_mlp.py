@@ -18,6 +18,7 @@ from sb_dqn.nn import MultiSkipMLP, SimBa
 from sb_dqn.nn.layers.linear import NoisyLinear
 from sb_dqn.nn.parameters.flat import flatten_parameters
 from sb_dqn.nn.torsos.features import EXTRACTORS
+from tests.full import SLOW
 from tests.tiny import OBSERVATIONS, Tiny, quick
 
 CLASSES: list[Any] = [SimBa, MultiSkipMLP]
@@ -209,6 +210,7 @@ def test_head_and_streams_read_the_features_directly_without_further_layers(extr
     assert others == (8 + 1) * 1 + (8 + 1) * 3  # value and advantages
 
 
+@SLOW
 @pytest.mark.parametrize("extractor", CLASSES)
 @pytest.mark.parametrize("algorithm", [R2D2, PPO, SAC])
 @pytest.mark.usefixtures("eagerly")

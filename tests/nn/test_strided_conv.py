@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sb_dqn.nn.layers.convolution import StridedConv2d
+from tests.full import SLOW
 from tests.nets import assert_equal_convolutions
 
 
+@SLOW
 @given(
     channels=st.integers(1, 5),
     stride=st.integers(1, 4),

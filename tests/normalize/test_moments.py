@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.normalize import Moments
+from tests.full import SLOW
 
 Pieces = list[npt.NDArray[np.float32]]
 
@@ -22,6 +23,7 @@ def pieces(draw: st.DrawFn) -> Pieces:
     return [(rng.normal(size=(n, 2)) * scale + offset).astype(np.float32) for n in sizes]
 
 
+@SLOW
 @settings(max_examples=150)
 @given(pieces())
 def test_moments_equal_numpy(batches: Pieces) -> None:

@@ -20,6 +20,7 @@ from sb_dqn.normalize import Moments, NormalizationConfig, Normalizer
 from sb_dqn.normalize.moments import PeakMoments
 from sb_dqn.types import Batch, Blueprint
 from tests.buffers.toy_rows import EVENTS, SPACES, Game, play
+from tests.full import SLOW
 
 CPU = torch.device("cpu")
 SPACE = spaces.Dict(SPACES)
@@ -55,6 +56,7 @@ def naive_returns(games: list[Game]) -> np.ndarray:
     return np.array(returns)
 
 
+@SLOW
 @settings(max_examples=120)
 @given(streams())
 def test_statistics_match_the_logs(stream: Any) -> None:
@@ -78,6 +80,7 @@ def test_statistics_match_the_logs(stream: Any) -> None:
     np.testing.assert_allclose(normalizer.rewards(rewards).numpy(), expected_rewards, rtol=1e-5)
 
 
+@SLOW
 @settings(max_examples=40)
 @given(streams(), st.integers(0, 29))
 def test_a_restored_state_continues_exactly(stream: Any, at: int) -> None:

@@ -18,6 +18,7 @@ from sb_dqn.policies.actor_critic_network import ActorCriticOutput
 from sb_dqn.policies.sac_network import SoftOutput
 from sb_dqn.types import Batch
 from tests.continuous import Reach, quick_sac
+from tests.full import SLOW
 from tests.tiny import Tiny, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -138,6 +139,7 @@ def test_worked_values_of_an_output_layer() -> None:
     assert set(layer.state_dict()) == {"weight", "bias"}
 
 
+@SLOW
 @pytest.mark.parametrize("value_loss", ["hl_gauss", {"kind": "two_hot", "transform": "symlog"}])
 @pytest.mark.parametrize("name", ["MlpPolicy", "MlpLstmPolicy"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -180,6 +182,7 @@ def test_the_first_temperature_fits_an_automatic_range(value_loss: Any, ent_coef
     assert model.policy.nets.log_alpha.value.exp().item() == pytest.approx(first)
 
 
+@SLOW
 @pytest.mark.parametrize("env", [Reach, Tiny])
 def test_critics_learn_by_classification(env: Any, tmp_path: Any) -> None:
     model: Any = quick_sac(env(), value_loss="hl_gauss", n_steps=2, prioritized_replay=True)

@@ -27,7 +27,7 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 SMALL: dict[str, tuple[Distribution, Callable[[Bootstrap], Any]]] = {
     "categorical": (Categorical(9, -3, 3), CategoricalObjective),
@@ -143,6 +143,7 @@ def test_losses_match_a_naive_agent(name: str, bootstrap: str, masked: bool) -> 
         assert facts["priority"][i].item() == pytest.approx(priority, rel=1e-3, abs=1e-5)
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("bootstrap", "actions", "design"),
     [("plain", DISCRETE, {}), ("double munchausen", BRANCHED, {"dueling": True, "noisy": Noisy()})],

@@ -22,7 +22,7 @@ from sb_dqn.losses.sequences import self_prediction_loss
 from sb_dqn.nn.latent import LatentModel, renormalized
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
 from tests.continuing import digest
-from tests.full import a_few
+from tests.full import SLOW, a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 IMAGE: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
@@ -106,6 +106,7 @@ def test_what_is_read_equals_the_episodes(
             alive = not (episode.steps[t + step].last or episode.steps[t + step].terminal)
 
 
+@SLOW
 def test_the_loss_trains_encoder_and_projection_and_not_the_target() -> None:
     model: Any = quick(lanes(2), self_prediction=AHEAD, **VECTOR).learn(60)
     batch = model.replay.sample(16)
@@ -136,6 +137,7 @@ def test_the_head_reads_renormalized_states() -> None:
     torch.testing.assert_close(net(obs).q, net.head(net.last(z)).q)
 
 
+@SLOW
 def test_it_learns_to_predict() -> None:
     """In a game whose observations follow from the actions, predictions get better."""
     model = quick(
@@ -185,6 +187,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@SLOW
 @pytest.mark.parametrize("name", a_few(CASES, "vector", "all switches", "dict", "C51", "shared heads"))
 def test_runs(name: str) -> None:
     def run() -> Any:
@@ -198,6 +201,7 @@ def test_runs(name: str) -> None:
     assert digest(first) == digest(again)
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [CategoricalDQN, QRDQN, FQF])
 def test_half_precision_twins_follow_their_masters_on_both_sides_of_the_head(algorithm: Any) -> None:
     model = quick(

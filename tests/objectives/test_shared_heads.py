@@ -30,6 +30,7 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
+from tests.full import SLOW
 from tests.modes import MODES
 from tests.nets import NUM_ACTIONS, VECTOR, make_batch
 
@@ -112,6 +113,7 @@ def with_head(shared: QNetwork, head: int, actions: spaces.Space[Any]) -> QNetwo
     return net
 
 
+@SLOW
 @pytest.mark.parametrize("actions", [spaces.Discrete(NUM_ACTIONS), BRANCHES], ids=["one branch", "branches"])
 @pytest.mark.parametrize(("dueling", "double_q", "soft"), list(product((False, True), repeat=3)))
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

@@ -12,6 +12,7 @@ import torch
 
 from sb_dqn.algorithms import BTR, DQN, R2D2, CategoricalDQN
 from sb_dqn.errors import ConfigurationError
+from tests.full import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 POOLED = {
@@ -38,6 +39,7 @@ def split(**settings: Any) -> Any:
     return model
 
 
+@SLOW
 @pytest.mark.parametrize(("act_with", "action"), [("online", 1), ("target", 2)])
 @pytest.mark.parametrize("actors", [None, "overlapped:2x1", "process:2x1"])
 def test_all_actions_are_those_of_the_network(act_with: str, action: int, actors: Any) -> None:
@@ -57,6 +59,7 @@ def test_a_loaded_model_acts_with_its_target(tmp_path: Path) -> None:
     assert DQN.load(tmp_path / "model.zip").predict(OBS)[0].tolist() == [2, 2, 2]
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -91,6 +94,7 @@ def test_runs(algorithm: Any, settings: dict[str, Any]) -> None:
     assert model._n_updates > 0
 
 
+@SLOW
 def test_export_has_the_target(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnxruntime")
     model = split(act_with="target")

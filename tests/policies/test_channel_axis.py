@@ -15,6 +15,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import MinAtarCNN, NatureCNN
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import images_of
+from tests.full import SLOW
 from tests.policies.test_images_of_other_numbers import Shown
 
 
@@ -34,6 +35,7 @@ LARGE = [(84, 84, 12), (64, 64, 6), (64, 64, 9), (96, 96, 12), (84, 84, 2), (84,
 SMALL = [*((10, 10, channels) for channels in (1, 4, 5, 6, 7, 8, 9)), (12, 14, 3)]
 
 
+@SLOW
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("shape", LARGE + SMALL)
 def test_large_images_get_the_nature_cnn_and_small_ones_minatars(shape: tuple[int, int, int], first: bool) -> None:

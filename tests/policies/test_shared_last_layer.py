@@ -15,6 +15,7 @@ from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, CategoricalDQN
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import NoisyLinear
 from tests.continuing import digest
+from tests.full import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 ONE: dict[str, Any] = {"dueling": True, "policy_kwargs": {"net_arch": [8, 6], "share_last_layer": True}}
@@ -45,6 +46,7 @@ def test_it_is_a_smaller_network_than_two_streams() -> None:
     assert type(one.last) is type(quick(policy_kwargs={"net_arch": [8, 6]}).policy.q_net.last)
 
 
+@SLOW
 @pytest.mark.parametrize("algorithm", [DQN, CategoricalDQN, QRDQN, IQN, FQF])
 @pytest.mark.parametrize("noisy", [False, True])
 def test_every_head_learns_the_same_traced_as_eagerly(algorithm: Any, noisy: bool) -> None:
@@ -59,6 +61,7 @@ def test_every_head_learns_the_same_traced_as_eagerly(algorithm: Any, noisy: boo
     assert torch.allclose(model.learner.flat, eager.learner.flat, atol=1e-4)
 
 
+@SLOW
 @pytest.mark.parametrize(
     "changes",
     [

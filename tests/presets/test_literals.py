@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb_dqn.presets.literals import parse_value, plain
+from tests.full import SLOW
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_words_that_resemble_numbers_stay_words() -> None:
     assert plain(["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]) == ["nan", "inf", "1e", "e5", "v5", "1.2.3", "bf16"]
 
 
+@SLOW
 @pytest.mark.parametrize(
     "text",
     [

@@ -18,7 +18,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import read_result
 from sb_dqn.runs.folder_lock import is_locked, lock_folder
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -49,6 +49,7 @@ def call_during(second: tuple[object, ...], folder: Path, *arguments: object) ->
         return call(*arguments), results[0]
 
 
+@SLOW
 @pytest.mark.parametrize("second", [("resume",), pytest.param(("train", "--resume"), marks=FULL)])
 def test_second_process_is_rejected(tmp_path: Path, second: tuple[str, ...]) -> None:
     folder = tmp_path / "dqn_CartPole-v1_1"

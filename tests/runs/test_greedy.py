@@ -17,6 +17,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.evaluation import Episodes
 from sb_dqn.runs import greedy
 from sb_dqn.runs.folder import read_result
+from tests.full import SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -35,6 +36,7 @@ def train(folder: Path, *options: str | int) -> tuple[Path, str]:
     return folder / "dqn_CartPole-v1_1", done.output
 
 
+@SLOW
 def test_final_episodes_option_is_kept_on_resume(tmp_path: Path) -> None:
     run, output = train(tmp_path, "--final-episodes", 3)
     assert "over 3 greedy episodes" in output
@@ -46,6 +48,7 @@ def test_final_episodes_option_is_kept_on_resume(tmp_path: Path) -> None:
     assert "over 4 greedy episodes" in call("resume", run, "-n", 40, "--no-progress", "--final-episodes", 4).output
 
 
+@SLOW
 def test_run_without_final_episodes_is_finished(tmp_path: Path) -> None:
     run, output = train(tmp_path, "--final-episodes", 0)
     assert "not evaluated, because --final-episodes is 0" in output
@@ -55,6 +58,7 @@ def test_run_without_final_episodes_is_finished(tmp_path: Path) -> None:
     )
 
 
+@SLOW
 def test_step_limit_reports_how_many_episodes_finished(tmp_path: Path) -> None:
     run, output = train(tmp_path, "--final-steps", 30)  # 6 steps in each of 5 lanes; CartPole takes at least 8
     assert "no mean return: none of 20 greedy episodes finished within 30 env steps" in output
@@ -74,6 +78,7 @@ def test_step_limit_follows_the_training_steps() -> None:
     assert greedy.final_step_limit(0, 50_000) is None
 
 
+@SLOW
 def test_long_evaluation_prints_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, output = train(tmp_path, "--final-episodes", 2)
     assert "evaluating:" not in output, "a short evaluation prints no lines"

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from sb_dqn.cli.main import commands
 from sb_dqn.runs import learner_processes
 from sb_dqn.runs.episode_log import EpisodeLog
+from tests.full import SLOW
 from tests.several_learners import run_learners
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "400", "--seed", "1", "--set", "learning_starts=50", "--learners", "2",
@@ -20,6 +21,7 @@ TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "400", "--seed", "1", "--
          "--no-progress", "--eval-freq", "0", "--final-episodes", "0"]  # fmt: skip
 
 
+@SLOW
 def test_learners_stop_together_and_resume_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, original_on_step = tmp_path / "dqn_CartPole-v1_1", EpisodeLog._on_step
 

@@ -15,7 +15,7 @@ import pytest
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.runs.rendering import ATARI_RATE, Frame, VideoFile, Window, open_rendered
-from tests.full import a_few
+from tests.full import SLOW, a_few
 
 
 class RecordingScreen:
@@ -45,6 +45,7 @@ def test_single_env_shows_every_observation() -> None:
     assert (screen.frames[0] != screen.frames[4]).any()
 
 
+@SLOW
 @pytest.mark.parametrize("protocol", a_few(["classic", "sticky"], "classic"))
 def test_atari_shows_the_game_that_the_agent_plays(protocol: str) -> None:
     screen = RecordingScreen()

@@ -20,6 +20,7 @@ from sb_dqn.runs.settings_syntax import (
     constructor_defaults,
     parse_assignments,
 )
+from tests.full import SLOW
 
 
 @pytest.mark.parametrize("name", ["DoubleDQN", "doubledqn", "DOUBLEDQN", "double-dqn", "Double_DQN"])
@@ -44,6 +45,7 @@ def test_every_algorithm_can_be_imported_by_name() -> None:
         assert algorithm_class(name).__name__ == name
 
 
+@SLOW
 def test_an_import_and_an_entry_in_the_registry_add_an_algorithm(tmp_path: Path) -> None:
     """The package root, the command line and presets find an algorithm after one new file and one new entry."""
     shutil.copytree(Path(sb_dqn.__file__).parent, tmp_path / "sb_dqn", ignore=shutil.ignore_patterns("__pycache__"))

@@ -20,7 +20,7 @@ from sb_dqn.runs.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,7 @@ def test_interquartile_mean_along_any_axis() -> None:
     assert interquartile_mean(scores, axis=0) == pytest.approx([interquartile_mean(column) for column in scores.T])
 
 
+@SLOW
 @pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 7, 8, 11])
 def test_interquartile_mean_equals_that_of_rliable(runs: int, rliable: Any) -> None:
     scores = np.random.default_rng(runs).standard_cauchy((runs, 1))

@@ -8,7 +8,7 @@ import pytest
 
 from sb_dqn.accelerate import Mode
 from scripts.benchmarks import prioritized
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 
 @FULL
@@ -21,6 +21,7 @@ def test_ours_is_measured_on_a_full_ring(mode: Mode) -> None:
     assert (len(ring), ring.startable()) == (3000, 2999)
 
 
+@SLOW
 @pytest.mark.parametrize(
     "peer",
     [

@@ -15,7 +15,7 @@ from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.curves import COLUMNS, Curve, mean_sd
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison, Finding, Spread, compare, report, spread
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 ROUNDS = [{"ours": 300.0, "peer": 100.0}, {"ours": 100.0, "peer": 50.0}, {"ours": 800.0, "peer": 200.0}]
 
@@ -164,6 +164,7 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "there are: cartpole-default" in capsys.readouterr().err
 
 
+@SLOW
 def test_training_is_measured_after_the_warm_up() -> None:
     from scripts.benchmarks.throughput import train
 
@@ -186,6 +187,7 @@ def test_catch_pays_for_a_caught_ball() -> None:
         assert expected is None or score == expected
 
 
+@SLOW
 def test_the_curve_is_on_disk_and_stops_a_training_that_is_good_enough(tmp_path: Path) -> None:
     from sb_dqn import DQN
 

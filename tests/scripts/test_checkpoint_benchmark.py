@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.benchmarks import checkpoints
+from tests.full import SLOW
 
 
+@SLOW
 def test_each_kind_is_measured(tmp_path: Path) -> None:
     costs = checkpoints.compare(rows=400, lanes=2, new=[20], folder=tmp_path)
     assert list(costs) == ["a whole zip", "the first incremental one", "incremental, 20 rows later"]

@@ -22,7 +22,7 @@ from scripts.benchmarks import gpu, gpu_models, gpu_stages
 from scripts.benchmarks.gpu_models import Run
 from scripts.benchmarks.gpu_stages import STAGES, Setup
 from scripts.benchmarks.peer_game import Game
-from tests.full import FULL
+from tests.full import FULL, SLOW
 from tests.graphs import CpuGraph
 
 
@@ -68,6 +68,7 @@ def script_of(monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
 FIGURE = "import time; print('figures: {\"one\": 1.0}', flush=True)"
 
 
+@SLOW
 @pytest.mark.parametrize("end", ["time.sleep(60)", "raise OSError"])
 def test_figures_of_a_stage_that_does_not_reach_its_end_are_kept(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script_of(monkeypatch, f"{FIGURE}; {end}")
@@ -76,6 +77,7 @@ def test_figures_of_a_stage_that_does_not_reach_its_end_are_kept(end: str, monke
     assert line["figures"] == {"one": 1.0}
 
 
+@SLOW
 def test_a_line_that_was_cut_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     script_of(monkeypatch, f"{FIGURE}; print('figures: {{\"one\": 1.0, \"tw', end='', flush=True); time.sleep(60)")
     line = gpu.run_stage("updates", Setup("cuda"), timeout=3.0)
@@ -83,6 +85,7 @@ def test_a_line_that_was_cut_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     assert line["figures"] == {"one": 1.0}
 
 
+@SLOW
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
 def test_processes_that_a_stage_started_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     child = "import subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); "
@@ -112,6 +115,7 @@ def test_the_stages_of_each_call_fit_in_its_time() -> None:
         assert f"| {stage.limit:.0f} | `{name}` |" in page
 
 
+@SLOW
 def test_games_of_the_peer_need_no_opencv() -> None:
     game = Game(gpu_models.ATARI)
     frames, _ = game.reset(seed=0)
@@ -163,6 +167,7 @@ def failing(function: Any, example: Any) -> Any:
     raise RuntimeError("no compiler")
 
 
+@SLOW
 @pytest.mark.parametrize("name", ["DQN 64-64", "PPO 64-64"])
 def test_there_is_no_figure_of_a_mode_that_falls_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = {**gpu_models.UPDATES, "PPO 64-64": SMALL_PPO}[name]
@@ -188,6 +193,7 @@ def test_there_is_no_figure_of_a_graph_where_the_update_is_none(monkeypatch: pyt
 SMALL_PPO = Run("PPO", "MlpPolicy", "CartPole-v1", 2, {})
 
 
+@SLOW
 def test_the_time_of_an_update_of_ppo_holds_no_environment_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it does not depend on how fast the environment is."""
     steps: list[Any] = []

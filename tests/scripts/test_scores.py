@@ -17,6 +17,7 @@ from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
 from sb_dqn.cli.plots.normalization import human_scores
 from sb_dqn.runs.folder import Result, write_result
 from scripts.benchmarks import atari5, bsuite_scores
+from tests.full import SLOW
 
 
 class TwoSteps:
@@ -64,6 +65,7 @@ def test_setting_of_bsuite_is_finished_after_its_episodes(tmp_path: Path) -> Non
     assert bsuite_scores.logged_episodes(path) == 10
 
 
+@SLOW
 @pytest.mark.filterwarnings("ignore::FutureWarning:pandas", "ignore:.*grouping columns:FutureWarning")
 def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
     pytest.importorskip("bsuite")

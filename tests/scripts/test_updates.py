@@ -12,7 +12,7 @@ import pytest
 from scripts.benchmarks import presets, updates
 from scripts.benchmarks.presets import Trained, one_table, read, wide_table
 from scripts.benchmarks.table import Comparison, compare, report
-from tests.full import FULL
+from tests.full import FULL, SLOW
 
 PARAMETERS = {
     ("DQN", "64-64"): 4_610,  # 4 x 64 + 64, 64 x 64 + 64, 64 x 2 + 2
@@ -44,6 +44,7 @@ def test_our_side_is_measured_on_the_network_that_is_said(variant: str, short: N
     assert figures[""] > 0
 
 
+@SLOW
 @pytest.mark.skipif(find_spec("tianshou") is None, reason="needs the extra bench")
 @pytest.mark.parametrize("variant", TIANSHOU)
 def test_tianshou_trains_as_many_numbers(variant: str, short: None) -> None:
