@@ -105,6 +105,8 @@ def test_its_spaces_are_those_of_one_lane(env: Any, lanes: int) -> None:
         return env.observation_space, env.action_space, env.num_envs
 
     assert seen_by(made, look) == (SINGLE.observation_space, SINGLE.action_space, lanes)
+    if lanes > 1:
+        made.close()
 
 
 def test_of_atari_they_are_those_of_one_game() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
+from sb_dqn.envs.vector.worker_processes import end_workers
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space
 from sb_dqn.types import Env, Info, ResetResult, VectorStep
@@ -78,4 +80,11 @@ class SyncLanes(IndexedAttributes, SyncVectorEnv):
 
 
 class WorkerLanes(IndexedAttributes, AsyncVectorEnv):
-    """gymnasium's AsyncVectorEnv with `indices` in `get_attr`."""
+    """gymnasium's AsyncVectorEnv with `indices` in `get_attr`, whose workers end when it is deleted."""
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Closes the environments; `terminate` ends also workers that ignore SIGTERM, as those forked after pygame drew do."""
+        if terminate:
+            end_workers(self)
+            self._state = AsyncState.DEFAULT  # nobody answers a call under way
+        super().close_extras(timeout, terminate)
