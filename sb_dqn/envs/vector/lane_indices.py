@@ -80,11 +80,14 @@ class SyncLanes(IndexedAttributes, SyncVectorEnv):
 
 
 class WorkerLanes(IndexedAttributes, AsyncVectorEnv):
-    """gymnasium's AsyncVectorEnv with `indices` in `get_attr`, whose workers end when it is deleted."""
+    """gymnasium's AsyncVectorEnv with `indices` in `get_attr`; deleting it ends its workers."""
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Closes the environments; `terminate` ends also workers that ignore SIGTERM, as those forked after pygame drew do."""
+        """Closes the environments. With `terminate`, workers end even if they ignore SIGTERM.
+
+        Workers that were forked after pygame drew ignore it: SDL, its backend, handles the signal.
+        """
         if terminate:
             end_workers(self)
-            self._state = AsyncState.DEFAULT  # nobody answers a call under way
+            self._state = AsyncState.DEFAULT  # no worker is left to answer a pending call
         super().close_extras(timeout, terminate)

@@ -41,7 +41,7 @@ class FractionEmbedding(nn.Module):
     The fractions hardly move, and with as many cosines as fractions or more the cosines of different fractions are almost
     orthogonal: an update at one fraction changes the embedding at another by little more than the bias. A unit that is
     zero at a fraction when training begins therefore stays zero there. If all of a few are zero, the quantile at that
-    fraction is the same for every observation; `CosineEmbedding` begins with nearly every unit active.
+    fraction is the same for every observation; therefore a `CosineEmbedding` of few features begins with nearly all active.
 
     Args:
         width: width W of the features.
