@@ -26,7 +26,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs import score as module
 from sb_dqn.runs.comparison import Setup, read_comparison
-from sb_dqn.runs.folder import FinalEvaluation, read_result, write_result
+from sb_dqn.runs.folder import FinalEvaluation, read_config, read_result, write_result
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder_lock import lock_output
 from sb_dqn.runs.jobs import Failure, Job, run_jobs
@@ -197,7 +197,9 @@ def test_plot_takes_the_folder_of_a_comparison(compared: tuple[Path, str], tmp_p
     out = Path(shutil.copytree(compared[0], tmp_path / "out"))
     drawn = call("plot", out)
     assert drawn.exit_code == 0, drawn.output
-    assert re.search(r"DQN: IQM [\d.]+ after 400 env steps\nDoubleDQN: IQM", drawn.output)
+    started = {label: read_config(run_of(out, label))["started"] for label in ("DQN", "DoubleDQN")}  # at the same time
+    lines = [rf"{label}: IQM [\d.]+ after 400 env steps\n" for label in sorted(started, key=lambda each: started[each])]
+    assert re.match("".join(lines), drawn.output)
     assert (out / "plot_curves.png").is_file()
 
 
