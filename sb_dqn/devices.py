@@ -26,6 +26,21 @@ def is_host_visible(device: torch.device) -> bool:
     return device.type in HOST_DEVICES
 
 
+@cache
+def cpu_capabilities() -> dict[str, Any]:
+    """Returns the name and the instruction sets of the processor; nothing with a torch that does not tell them."""
+    # get_capabilities is missing in the oldest supported torch
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return capabilities
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Returns True if a device has instructions for bfloat16: avx512_bf16, AMX, those of ARM, or CUDA's from Ampere on."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and any(has and name.endswith("bf16") for name, has in cpu_capabilities().items())
+
+
 def check_torch_defaults() -> None:
     """Checks that tensors are made as this library expects: float32, on the CPU unless it names a device.
 

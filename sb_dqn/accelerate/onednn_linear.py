@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.nn import functional
 
 from sb_dqn.accelerate.torch_internals import has_mkl_and_onednn, is_tracing, onednn_linear
+from sb_dqn.devices import cpu_capabilities
 
 LARGE = 3 * 2**19
 """Number of multiplications from which oneDNN is faster on such processors."""
@@ -26,8 +27,7 @@ aten = torch.ops.aten
 @cache
 def mkl_is_slow() -> bool:
     """Returns True on AMD processors with AVX-512, which MKL does not use there."""
-    # get_capabilities is missing in the oldest supported torch
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities = cpu_capabilities()
     return bool(has_mkl_and_onednn() and capabilities.get("avx512_f") and "AMD" in capabilities.get("cpu_name", ""))
 
 

@@ -137,7 +137,8 @@ class DQN(OffPolicyAlgorithm):
             `off_after`, `temperature`, or a subclass of `Exploration`. If None, it is "epsilon", or "none" with `noisy`.
         evaluation_eps: epsilon of `predict(deterministic=False)`. If None, it is the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
-        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights.
+        precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights; "auto": "bf16" where the device
+            of the networks has instructions for it, else "fp32".
         act_with: "online", or "target": the target network, whose actions change less from update to update, acts in training and
             in `predict` (arXiv 2305.19452).
         self_prediction: the network also predicts its own latent states K steps ahead (arXiv 2007.05929): True, or a dict of `steps`,

@@ -166,7 +166,7 @@ class BaseAlgorithm(ABC):
         online, target = self.policy.networks
         self.learner = Learner(
             online, target, objective(self.blueprint), batch_size, **policy.optimizer,
-            max_grad_norm=training.max_grad_norm, precision=training.precision, group=self.learners,
+            max_grad_norm=training.max_grad_norm, precision=training.choose_precision(device), group=self.learners,
         )  # fmt: skip
         self._actors = training.actors
         self.rate_schedule = training.rate_schedule
@@ -377,6 +377,11 @@ class BaseAlgorithm(ABC):
         """Applies what depends on the number of env steps; returns True if the next actions are drawn uniformly."""
 
     @property
+    def precision(self) -> str:
+        """Precision of the updates: "fp32" or "bf16"."""
+        return "fp32" if self.learner.low is None else "bf16"
+
+    @property
     def update_mode(self) -> Mode:
         """Mode of the next update."""
         return mode_after(self.mode, self.learner.optimizer_step.steps, self._is_large)
@@ -450,7 +455,8 @@ class BaseAlgorithm(ABC):
     def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once what a user may not expect."""
         buffer = experience.ring.describe() if self.keeps_replay else experience.describe()
-        print(f"{type(self).__name__} on {self.device}: {buffer}")
+        low = " in bf16" if self.precision == "bf16" else ""
+        print(f"{type(self).__name__} on {self.device}{low}: {buffer}")
         if stream.options.protocol:
             print(
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"

@@ -17,6 +17,7 @@ from sb_dqn.actors.launch import open_for_training
 from sb_dqn.actors.settings import Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.devices import computes_bfloat16
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.streams.sb3 import has_stacks_of
@@ -35,6 +36,7 @@ from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
 P = TypeVar("P", bound=Policy)
 CPU = torch.device("cpu")
 _reported_choice = False
+_reported_precision = False
 
 
 @dataclass
@@ -51,7 +53,7 @@ class TrainingConfig:
         verbose: 0, 1, or more.
         seed: from 0, or None.
         device: torch device, or "auto".
-        precision: "fp32" or "bf16".
+        precision: "fp32", "bf16", or "auto".
         torch_compile: compile the update.
         actors: who steps the environments, see `as_actors`.
 
@@ -83,7 +85,7 @@ class TrainingConfig:
         self.rate_schedule: Schedule = as_schedule("learning_rate", self.learning_rate)
         self.normalization(0.0)
         self.max_grad_norm = _check_norm(self.max_grad_norm)
-        self.precision = check_choice("precision", self.precision, ("fp32", "bf16"))
+        self.precision = check_choice("precision", self.precision, ("fp32", "bf16", "auto"))
         self.torch_compile = check_bool("torch_compile", self.torch_compile)
         self.actors = as_actors(self.actors)
         self.verbose = check_int("verbose", self.verbose, 0)
@@ -114,6 +116,24 @@ class TrainingConfig:
             )
             _reported_choice = True
         return CPU
+
+    def choose_precision(self, device: torch.device) -> str:
+        """Returns "fp32" or "bf16"; "auto" is "bf16" where the device of the networks has instructions for bfloat16.
+
+        The first choice of "bf16" in a process for a device without them is reported on stderr.
+        """
+        global _reported_precision
+        is_fast = computes_bfloat16(device)
+        if self.precision == "auto":
+            return "bf16" if is_fast else "fp32"
+        if self.precision == "bf16" and not is_fast and not _reported_precision:
+            print(
+                f"sb_dqn: precision='bf16' is slower than 'fp32' on this {device.type}, which has no instructions for bfloat16; "
+                f"precision='auto' chooses the faster one",
+                file=sys.stderr,
+            )
+            _reported_precision = True
+        return self.precision
 
     def normalization(self, gamma: float) -> NormalizationConfig:
         """Returns the configuration of normalization for a discount."""

@@ -69,7 +69,12 @@ SDE_SAMPLE_FREQ = Annotated[
 class OnPolicyKeywords(TrainingKeywords, total=False):
     """Keywords of every algorithm that learns from rollouts or episodes."""
 
-    precision: Annotated[str, "fp32", '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights.']
+    precision: Annotated[
+        str,
+        "fp32",
+        '"fp32", or "bf16": bfloat16 forward and backward with float32 master weights; "auto": "bf16" where the device has '
+        'instructions for it, else "fp32".',
+    ]
 
 
 class CriticKeywords(OnPolicyKeywords, total=False):

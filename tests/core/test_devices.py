@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from gymnasium import spaces
 
-from sb_dqn import PPO, devices
+from sb_dqn import DQN, PPO, devices
 from sb_dqn.buffers import Layout, Ring
 from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
@@ -170,3 +171,73 @@ def test_the_first_model_on_cuda_prefers_fast_kernels_and_says_so(
     devices.prefer_fast_kernels(cuda)
     assert not matmul.allow_tf32
     assert not capsys.readouterr().err
+
+
+PROCESSORS: dict[str, tuple[dict[str, Any], bool]] = {
+    "Zen 3": (
+        {"cpu_name": "AMD EPYC", "avx2": True, "avx512_f": False, "avx512_bf16": False, "amx_bf16": False},
+        False,
+    ),
+    "Skylake": (
+        {"cpu_name": "Intel Xeon", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False},
+        False,
+    ),
+    "Zen 4": ({"cpu_name": "AMD EPYC", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
+    "Sapphire Rapids": ({"cpu_name": "Intel Xeon", "avx2": True, "avx512_bf16": True, "amx_bf16": True}, True),
+    "Graviton 3": ({"neon": True, "sve": True, "arm_bf16": True}, True),
+    "torch without get_capabilities": ({}, False),
+}
+
+
+def of_processor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(devices, "cpu_capabilities", lambda: PROCESSORS[name][0])
+    monkeypatch.setattr(construction, "_reported_precision", False)
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_automatic_precision_is_bf16_where_the_processor_computes_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    of_processor(monkeypatch, name)
+    model = quick(precision="auto", verbose=1).learn(40)
+    assert model.precision == ("bf16" if PROCESSORS[name][1] else "fp32")
+    assert (model.learner.low is not None) == PROCESSORS[name][1]
+    printed = capsys.readouterr()
+    assert ("DQN on cpu in bf16: " in printed.out) == PROCESSORS[name][1]
+    assert not printed.err
+
+
+@pytest.mark.parametrize("has_bfloat16", [False, True])
+def test_automatic_precision_on_cuda_asks_for_arithmetic_rather_than_conversions(
+    monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or has_bfloat16
+    )
+    config = TrainingConfig(**SETTINGS, device="cpu", precision="auto")
+    assert config.choose_precision(torch.device("cuda", 0)) == ("bf16" if has_bfloat16 else "fp32")
+
+
+def test_slow_bf16_is_reported_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    of_processor(monkeypatch, "Zen 4")
+    quick(precision="bf16")
+    assert not capsys.readouterr().err
+    of_processor(monkeypatch, "Zen 3")
+    assert quick(precision="bf16").precision == "bf16"
+    assert "precision='auto' chooses the faster one" in capsys.readouterr().err
+    quick(precision="bf16")
+    assert not capsys.readouterr().err
+
+
+def test_automatic_precision_is_chosen_again_where_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_processor(monkeypatch, "Zen 4")
+    model = quick(precision="auto").learn(60)
+    model.save(tmp_path / "model")
+    of_processor(monkeypatch, "Zen 3")
+    loaded = DQN.load(tmp_path / "model", env=model.get_env())
+    assert (model.precision, loaded.precision) == ("bf16", "fp32")
+    assert torch.equal(loaded.learner.flat, model.learner.flat)  # float32 in both
+    loaded.learn(60, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 120
