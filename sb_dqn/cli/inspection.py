@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sb_dqn.cli.options import run_argument
 
+if TYPE_CHECKING:
+    from sb_dqn.presets import Preset
+
 
 @click.command(short_help="List the presets (tuned settings).")
-@click.argument("algo", metavar="[ALGO]", required=False)
+@click.argument("algo", metavar="[ALGO", required=False)
+@click.argument("trained", metavar="[ENV]]", required=False)
 @click.option("--env", "env_id", metavar="ID", help="Only presets for this environment.")
-@click.option("--name", metavar="NAME", help="Show the settings of this preset, for example CartPole-v1.")
-def presets(algo: str | None, env_id: str | None, name: str | None) -> None:
-    """List the presets of ALGO, or of all algorithms, with the source of their values."""
+@click.option("--name", metavar="NAME", help="Show the settings of this preset, for example tmaze-50.")
+def presets(algo: str | None, trained: str | None, env_id: str | None, name: str | None) -> None:
+    """List the presets of ALGO, or of all algorithms, with the source of their values; with ENV show the settings that
+    `sb-dqn train ALGO ENV` uses."""
     from sb_dqn.errors import ConfigurationError, nearest
-    from sb_dqn.presets import list_presets
+    from sb_dqn.presets import find_preset, list_presets
     from sb_dqn.runs.settings_syntax import canonical
 
+    if algo is not None and trained is not None:
+        preset = find_preset(canonical(algo), trained, name)
+        if preset is None:
+            raise ConfigurationError(
+                f"ENV must be an environment with a preset of {algo}, got {trained}: there `sb-dqn train` uses the defaults of "
+                f"the class. List the presets with sb-dqn presets {algo}."
+            )
+        print_yaml(_settings_of(preset))
+        return
     listed = list_presets(canonical(algo) if algo else None, env_id)
     if env_id is not None and not listed:
         raise ConfigurationError(f"--env must be an environment with a preset, got {env_id}. List all without --env.")
@@ -38,7 +52,11 @@ def presets(algo: str | None, env_id: str | None, name: str | None) -> None:
             f"--name must be one of {', '.join(names)}, got {name!r}. Use one of them.{nearest(name, names)}"
         )
     for preset in chosen:
-        print_yaml({key: value for key, value in vars(preset).items() if value or key == "name"})
+        print_yaml(_settings_of(preset))
+
+
+def _settings_of(preset: Preset) -> dict[str, Any]:
+    return {key: value for key, value in vars(preset).items() if value or key == "name"}
 
 
 @click.command(short_help="Show class, settings and counters of a saved model.")

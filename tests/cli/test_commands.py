@@ -248,6 +248,16 @@ def test_presets_lists_the_presets_of_an_algorithm() -> None:
     assert content["settings"]["batch_size"] == 64
 
 
+def test_presets_shows_what_train_uses_for_an_environment() -> None:
+    assert call("presets", "DQN", "CartPole-v1").output == call("presets", "dqn", "--name", "CartPole-v1").output
+    pattern, of_parent = (
+        yaml.safe_load(call("presets", *which).output)
+        for which in (("R2D2", "popgym-CountRecallHard-v0"), ("DoubleDQN", "CartPole-v1"))
+    )
+    assert pattern["name"] == "popgym-CountRecall*"
+    assert (of_parent["algorithm"], of_parent["name"]) == ("dqn", "CartPole-v1")
+
+
 def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original_on_step = EpisodeLog._on_step
 
@@ -295,6 +305,7 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["train"], "ALGO and ENV must be set, got none. Use sb-dqn train ALGO ENV"),
         (["train", "dqn"], "ENV must be set, got none. Use sb-dqn train ALGO ENV"),
         (["presets", "dqn", "--name", "CartPole"], "--name must be one of"),
+        (["presets", "dqn", "Own-v0"], "ENV must be an environment with a preset of dqn, got Own-v0: there"),
         (["info", str(Path(__file__))], "test_commands.py"),
         (
             ["enjoy", "run", "--video", "film.xyz"],
