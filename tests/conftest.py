@@ -14,7 +14,7 @@ from hypothesis import settings
 from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate, forced_mode
-from tests.full import FULL
+from tests.marks import FULL
 from tests.modes import MODES, Variant
 
 settings.register_profile("sb_dqn", deadline=None)  # a busy machine takes longer for one example than any bound

@@ -12,7 +12,7 @@ from sb_dqn.callbacks import EvalCallback
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.evaluation import evaluate_policy, play_episodes
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import quick
 from tests.toys import KINDS

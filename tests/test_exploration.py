@@ -13,7 +13,7 @@ from sb_dqn.exploration import ApexLadder, Boltzmann, EpsilonGreedy, Exploration
 from sb_dqn.schedules import Constant, Linear, Piecewise, Schedule
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import BoolArray, IntArray
-from tests.full import SLOW
+from tests.marks import SLOW
 
 LANES, ACTIONS = 3, 4
 PLAIN = ActionShape((ACTIONS,), (0,))

@@ -20,7 +20,7 @@ from sb_dqn.exploration import (
 )
 from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise
 from sb_dqn.spaces import ActionShape
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import quick
 
 DEFAULT = Linear(1.0, 0.05, fraction=0.1)

@@ -10,7 +10,7 @@ import pytest
 from sb_dqn.exploration import ApexLadder, EpsilonGreedy, Ladder, LogLadder
 from sb_dqn.schedules import Constant, FromProgress, Linear, Schedule
 from sb_dqn.spaces import ActionShape
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 def explorer(epsilon: float | Schedule, lanes: int, **kwargs: Any) -> EpsilonGreedy:

@@ -17,7 +17,7 @@ from sb_dqn.algorithms import C51, DQN, FQF, IQN, PPO, QRDQN, R2D2, SAC
 from sb_dqn.cli.main import commands
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import ConfigurationError
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.nets import OwnExtractor
 from tests.tiny import SMALL_CNN, Tiny, quick
 

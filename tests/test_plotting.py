@@ -12,7 +12,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting import plot_curve, read_curve, read_evaluations, read_log
 from sb_dqn.plotting.picture import Against
 from sb_dqn.plotting.series import running_mean
-from tests.full import SLOW
+from tests.marks import SLOW
 
 HEADER = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\n'
 

@@ -22,7 +22,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Rows, Slot
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.nets import NETS, NUM_ACTIONS, VECTOR, OwnExtractor, make_batch, make_obs, make_policy
 
 CPU = torch.device("cpu")

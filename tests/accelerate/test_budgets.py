@@ -17,8 +17,8 @@ from sb_dqn.accelerate.simplification import simplify
 from sb_dqn.learning.learner import Learner
 from sb_dqn.policies.q_network import QNetwork
 from scripts.benchmarks import gpu_models
-from tests.full import FULL, SLOW, a_few
 from tests.kernels import kernels
+from tests.marks import FULL, SLOW, a_few
 
 UPDATES = {
     "DQN 64-64": 74,

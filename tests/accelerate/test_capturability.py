@@ -17,7 +17,7 @@ from sb_dqn.algorithms import ALGORITHMS, SAC
 from tests.choices import Choices
 from tests.combinations import TORSOS, Combination, covering, label, make, make_pqn
 from tests.continuous import Reach
-from tests.full import SLOW, a_few, first_few
+from tests.marks import SLOW, a_few, first_few
 from tests.tiny import Tiny, lanes, quick
 
 READS = {

@@ -18,7 +18,7 @@ from sb_dqn.accelerate import accelerate, backends, numpy_version, onednn_linear
 from sb_dqn.accelerate.numpy_backend.function import MAX_PRODUCT, NumpyFunction, numpy_function
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 N = 5
 

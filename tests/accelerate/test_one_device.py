@@ -28,7 +28,7 @@ from sb_dqn.learning.optimizer_step import OptimizerStep
 from tests.accelerate.test_capturability import OF_ALGORITHMS, OTHERS
 from tests.choices import Choices
 from tests.continuous import Reach
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 META = torch.device("meta")

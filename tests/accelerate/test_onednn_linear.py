@@ -16,7 +16,7 @@ from sb_dqn.accelerate import accelerate, backends, modes, onednn_linear, torchs
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.nn.torsos.convolutions import ImageExtractor
 from sb_dqn.nn.torsos.features import EXTRACTORS
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, quick
 
 CALLED = "mkldnn._linear_pointwise.default"

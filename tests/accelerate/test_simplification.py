@@ -13,7 +13,7 @@ from sb_dqn.accelerate import backends, torchscript
 from sb_dqn.accelerate.fx_backend import fx_function, public_function
 from sb_dqn.accelerate.simplification import simplify
 from tests.accelerate.test_numpy_backend import CASES, as_tuple, examples
-from tests.full import a_few
+from tests.marks import a_few
 
 
 def simplified(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Any:

@@ -19,8 +19,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
-from tests.full import FULL, SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import FULL, SLOW, a_few
 from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
 

@@ -18,8 +18,8 @@ from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
-from tests.full import SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import SLOW, a_few
 from tests.toy_actors import toy_actor, toy_control
 from tests.toys import toy_policy, toy_stream
 

@@ -25,8 +25,8 @@ from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
 from tests.continuing import differences
-from tests.full import FULL, SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import FULL, SLOW, a_few
 from tests.tiny import Tiny
 
 SMALL: dict[str, Any] = {

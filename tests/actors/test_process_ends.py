@@ -22,7 +22,7 @@ from sb_dqn.actors import ProcessActors
 from sb_dqn.actors.processes import CLOSE_SECONDS, without_main_module
 from sb_dqn.errors import ConfigurationError
 from tests.actors.games import Ledger
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 
 SMALL: dict[str, Any] = {
     "learning_starts": 20, "batch_size": 8, "buffer_size": 2_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",

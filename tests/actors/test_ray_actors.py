@@ -24,8 +24,8 @@ from sb_dqn.actors.chunks import PackedImages, pack_chunk, unpack_chunk
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
 from tests.actors.test_process_ends import Simulated, is_running, numbers, run_script, wait_for
-from tests.full import FULL
 from tests.invariants import check_valid
+from tests.marks import FULL
 from tests.sockets import LOOPBACK, descendants, listening
 
 KILL_EVERY = float(os.environ.get("SB_DQN_KILL_EVERY", "2"))

@@ -20,7 +20,7 @@ from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.masked_toys import MaskedGame
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes
 

@@ -16,7 +16,7 @@ from sb_dqn.algorithms import ALGORITHMS, DQN, R2D2, DoubleDQN, NStepDQN
 from sb_dqn.buffers import Sequences
 from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError, SpaceError
-from tests.full import a_few
+from tests.marks import a_few
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

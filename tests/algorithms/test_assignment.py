@@ -9,7 +9,7 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.errors import ConfigurationError
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import quick
 
 ASSIGNED: list[Any] = [

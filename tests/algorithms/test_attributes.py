@@ -20,7 +20,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import HParam
 from sb_dqn.sb3_names import RENAMED, REPLACED
 from sb_dqn.schedules import Linear
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import QUICK, QUICK_SEQUENCES, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

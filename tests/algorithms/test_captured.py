@@ -14,8 +14,8 @@ import sb_dqn
 from sb_dqn import devices
 from sb_dqn.accelerate import cuda_graph
 from sb_dqn.accelerate.backends import MAKERS, _traced
-from tests.full import FULL, SLOW, a_few
 from tests.graphs import CpuGraph
+from tests.marks import FULL, SLOW, a_few
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])]

@@ -16,9 +16,9 @@ from sb_dqn.nn.layers import linear, recurrent
 from tests.choices import Choices
 from tests.combinations import TORSOS
 from tests.continuous import Reach
-from tests.full import SLOW, a_few
 from tests.graphs import CpuGraph
 from tests.invariants import check_valid
+from tests.marks import SLOW, a_few
 from tests.tiny import QUICK_SEQUENCES, Tiny, lanes, quick
 
 LONG = ("DQN", "PERDQN", "PPO", "R2D2", "Rainbow", "SAC")

@@ -16,7 +16,7 @@ from sb_dqn.algorithms import REINFORCE, VPG
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from tests.algorithms.test_actor_critic import ACTIONS, ENVS, Acts, Clock
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 

@@ -12,7 +12,7 @@ import pytest
 from sb_dqn.algorithms import DQN
 from sb_dqn.exploration import Boltzmann, EpsilonGreedy
 from sb_dqn.schedules import Linear, Piecewise
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

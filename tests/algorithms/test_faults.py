@@ -14,7 +14,7 @@ from sb_dqn.algorithms import DQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Faulty, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from sb_dqn import A2C, DQN, FQF, PPO, SAC
 from sb_dqn.errors import ConfigurationError
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0}
 REPLAY: dict[str, Any] = {**SMALL, "learning_starts": 20, "train_freq": 4, "buffer_size": 1000}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sb_dqn.algorithms import A2C, DQN, PPO, R2D2, REINFORCE
-from tests.full import FULL, a_few
+from tests.marks import FULL, a_few
 from tests.tiny import Tiny
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("eagerly")]

@@ -20,7 +20,7 @@ from sb_dqn.checkpoint.incremental import row_blocks, writer
 from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.continuing import Kept, differences
-from tests.full import a_few
+from tests.marks import a_few
 from tests.tiny import lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

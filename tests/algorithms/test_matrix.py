@@ -26,8 +26,8 @@ from sb_dqn.nn.torsos.mlp import DuelingStreams
 from sb_dqn.policies import QPolicy
 from sb_dqn.spaces import flatten_observation
 from tests.combinations import FACTORS, SWITCHES, Combination, covering, everything, label, make, make_pqn, switched_on
-from tests.full import FULL, SLOW, a_few, first_few
 from tests.invariants import check_valid
+from tests.marks import FULL, SLOW, a_few, first_few
 
 PAIRS = covering(2)
 WHOLE_PRODUCT = os.environ.get("SB_DQN_MATRIX") == "full"

@@ -21,7 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.spaces import batch_observation
 from sb_dqn.types import Update
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 

@@ -24,7 +24,7 @@ from sb_dqn.objectives.categorical import CategoricalObjective
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Update
 from tests.choices import Choices
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

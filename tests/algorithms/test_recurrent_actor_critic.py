@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
 from tests.choices import Choices
 from tests.continuing import differences
-from tests.full import FULL, a_few, first_few
+from tests.marks import FULL, a_few, first_few
 from tests.tiny import SMALL_CNN, Tiny, lanes
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -23,7 +23,7 @@ from sb_dqn.envs.make import make_vec_env
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import evaluate_policy
 from tests.continuing import Kept, differences, digest
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -9,7 +9,7 @@ import torch
 
 import sb_dqn
 from sb_dqn import make_vec_env
-from tests.full import SLOW
+from tests.marks import SLOW
 
 REPLAY: dict[str, Any] = {"learning_starts": 20, "train_freq": 1, "batch_size": 16}
 SYMLOG = {"kind": "two_hot", "transform": "symlog"}

@@ -20,7 +20,7 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -21,7 +21,7 @@ from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.logger import configure
 from sb_dqn.policies import SACPolicy
 from tests.continuous import Reach, quick_sac
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.masked_toys import MaskedGame
 from tests.tiny import SMALL_CNN, Tiny, lanes
 

@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor
 from sb_dqn.policies import MlpPolicy
 from sb_dqn.schedules import Linear
-from tests.full import a_few
+from tests.marks import a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -12,7 +12,7 @@ import pytest
 
 from sb_dqn import DQN
 from sb_dqn.algorithms import PQN
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

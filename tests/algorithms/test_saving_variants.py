@@ -28,8 +28,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Munchausen
 from sb_dqn.schedules import Linear
-from tests.full import SLOW, a_few, first_few
 from tests.invariants import check_valid
+from tests.marks import SLOW, a_few, first_few
 from tests.tiny import Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -9,7 +9,7 @@ import torch
 
 from sb_dqn import DQN, make_atari_env, make_vec_env
 from sb_dqn.rng import Generators
-from tests.full import SLOW
+from tests.marks import SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -15,7 +15,7 @@ from sb_dqn.nn.heads.scalar import Outputs
 from sb_dqn.nn.heads.shared import SharedOutputs, shared_outputs
 from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

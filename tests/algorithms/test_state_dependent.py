@@ -22,7 +22,7 @@ from sb_dqn.spaces import BoxActions
 from sb_dqn.types import Rows, Slot
 from tests.continuing import differences
 from tests.continuous import Reach
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import lanes, quick
 
 N, L, D = 5, 4, 3

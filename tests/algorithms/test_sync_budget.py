@@ -22,8 +22,8 @@ from sb_dqn.core.arguments import constructor_arguments
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from tests.choices import Choices
 from tests.combinations import TORSOS
-from tests.full import SLOW, a_few
 from tests.graphs import CpuGraph
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 WAITS = {

@@ -34,7 +34,7 @@ from tests.algorithms.tabular import (
     quantile,
     soft_values,
 )
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 
 TABLE: dict[str, Any] = {"policy_kwargs": {"net_arch": []}, "learning_rate": "linear 0.15 0"}
 HIDDEN: dict[str, Any] = {

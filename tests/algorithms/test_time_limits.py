@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from sb_dqn.algorithms import DQN
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 GAMMA, LIMIT = 0.9, 5
 STAY, SWITCH = 0, 1

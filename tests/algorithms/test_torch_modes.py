@@ -13,7 +13,7 @@ import torch
 from sb_dqn import DQN, PPO, R2D2, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.continuous import Reach
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import quick
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {

@@ -11,7 +11,7 @@ import torch
 from sb_dqn.accelerate import Mode, modes
 from sb_dqn.algorithms import ALGORITHMS
 from tests.continuous import Reach
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from sb_dqn.algorithms import DQN, R2D2
 from sb_dqn.buffers import ReplayBuffer, replay_buffer
 from sb_dqn.types import Batch
 from tests.continuing import Kept
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import lanes, quick
 
 SMALL: dict[str, Any] = {

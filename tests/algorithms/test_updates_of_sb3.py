@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sb_dqn import A2C, PPO
-from tests.full import a_few
+from tests.marks import a_few
 
 peer = pytest.importorskip("stable_baselines3", reason="the peer, installed by the bench extra")
 identity = pytest.importorskip("stable_baselines3.common.envs.identity_env", reason="comes with the peer")

@@ -6,7 +6,7 @@ import ast
 
 from scripts.draw_rooms import PICTURE, draw, imports, reduced
 from tests.architecture.package import parsed, sources
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 @SLOW

@@ -10,7 +10,7 @@ import pytest
 
 from sb_dqn.algorithms import registry
 from tests.architecture.package import PACKAGE, ROOT, module_name, parsed, sources
-from tests.full import SLOW
+from tests.marks import SLOW
 
 FLOORS = {
     **dict.fromkeys(["version", "errors", "files", "sb3_names"], 0),

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.architecture.package import parsed, sources
-from tests.full import SLOW
+from tests.marks import SLOW
 
 STRICT = {"ConfigurationError", "SpaceError", "MissingPart"}
 """Errors whose message must name a rule."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.architecture.package import parsed, sources
-from tests.full import SLOW
+from tests.marks import SLOW
 
 ONCE = ("Run", "Score", "Setup")
 USER_FIGURES = "sb_dqn/logger/entries.py"

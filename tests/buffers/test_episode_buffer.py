@@ -19,7 +19,7 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Experience, Rows
 from tests.buffers.test_rollout_buffer import GAMMA, LAMBDA, SCRIPT, seen, value, value_function
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, play
-from tests.full import ON_DEVICES_IN_FULL, SLOW
+from tests.marks import ON_DEVICES_IN_FULL, SLOW
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

@@ -14,7 +14,7 @@ from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.errors import ConfigurationError
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
-from tests.full import ON_DEVICES_IN_FULL
+from tests.marks import ON_DEVICES_IN_FULL
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

@@ -28,7 +28,7 @@ from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import Slot
 from tests.actors.test_overlapped import SaveAt
 from tests.continuing import differences
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 
 SMALL: dict[str, Any] = {
     "policy": "MultiInputPolicy", "learning_starts": 20, "batch_size": 32, "buffer_size": 400, "seed": 3, "device": "cpu",

@@ -10,8 +10,8 @@ import pytest
 from sb_dqn import C51, DQN, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.actors.games import Ledger
-from tests.full import ON_DEVICES_IN_FULL
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL
 
 SMALL: dict[str, Any] = {
     "seed": 3,

@@ -19,8 +19,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.spaces import flatten_space
 from sb_dqn.types import Batch, Slot
 from tests.buffers.toy_rows import SPACES, Game, slot_of
-from tests.full import ON_DEVICES_IN_FULL
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL
 from tests.masked_toys import ACTION_SPACES, BRANCHES, MaskedGame, frames_of, legal_actions, masked_stream
 from tests.toys import KINDS, naive_transition
 

@@ -17,8 +17,8 @@ from sb_dqn.buffers.uniform_sampler import UniformSampler
 from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_starts, naive_transition, play
-from tests.full import ON_DEVICES_IN_FULL, a_few
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL, a_few
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

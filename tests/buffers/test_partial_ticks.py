@@ -15,8 +15,8 @@ from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.normalize import NormalizeRewards, RewardNormalizer
 from sb_dqn.types import Rows, Slot
-from tests.full import SLOW
 from tests.invariants import check_valid
+from tests.marks import SLOW
 
 LANES = 3
 SPACE = {"obs": spaces.Box(-np.inf, np.inf, (1,), np.float32)}

@@ -20,8 +20,8 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.schedules import Constant, Linear, Piecewise
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
-from tests.full import SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -19,8 +19,8 @@ from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows
 from tests.buffers.test_prioritized import filled, replay_of, sampler_of
 from tests.buffers.toy_rows import EVENTS, Game, naive_starts, play
-from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL, SLOW, a_few
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

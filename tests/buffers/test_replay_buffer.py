@@ -25,8 +25,8 @@ from sb_dqn.sb3_names import REPLAY_ATTRIBUTES
 from sb_dqn.types import Batch, Rows
 from tests.buffers.test_sum_tree import chi_square
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
-from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL, SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("storage")
 

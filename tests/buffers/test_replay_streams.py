@@ -13,8 +13,8 @@ from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation, flatten_space
 from sb_dqn.types import Batch, Rows
-from tests.full import ON_DEVICES_IN_FULL
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL
 from tests.toys import ACTIONS, KINDS, ToyGame, is_last, naive_rows, naive_transition, toy_stream
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]

@@ -21,8 +21,8 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Slot
 from tests.buffers.test_n_step_transitions import GAMMA, check_everything
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, play
-from tests.full import SLOW
 from tests.invariants import check_valid
+from tests.marks import SLOW
 
 ATARI = {"obs": spaces.Box(0, 255, (1, 84, 84), np.uint8)}
 VECTOR = {"obs": spaces.Box(-1, 1, (4,), np.float32)}

@@ -19,7 +19,7 @@ from sb_dqn.buffers.rollout_buffer import RolloutBuffer, rows_needed
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Batch, Experience, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Episode, Game, naive_stack, play
-from tests.full import ON_DEVICES_IN_FULL, SLOW
+from tests.marks import ON_DEVICES_IN_FULL, SLOW
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

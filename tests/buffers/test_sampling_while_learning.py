@@ -14,7 +14,7 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import ConfigurationError
 from tests.continuing import differences
 from tests.continuous import Reach
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, lanes, quick
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -21,8 +21,8 @@ from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
 from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch, Rows
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
-from tests.full import ON_DEVICES_IN_FULL, SLOW, a_few
 from tests.invariants import check_valid
+from tests.marks import ON_DEVICES_IN_FULL, SLOW, a_few
 
 pytestmark = [pytest.mark.usefixtures("storage"), ON_DEVICES_IN_FULL]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from sb_dqn.accelerate import accelerate
 from sb_dqn.buffers import sum_tree
 from sb_dqn.buffers.sum_tree import SumTree
-from tests.full import SLOW
+from tests.marks import SLOW
 
 DEVICES = [
     "cpu",

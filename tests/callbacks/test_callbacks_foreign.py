@@ -11,7 +11,7 @@ import pytest
 
 from sb_dqn import DQN, PPO, make_vec_env
 from sb_dqn.callbacks import CallbackList, EvalCallback, as_callback
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import quick
 
 theirs: Any = pytest.importorskip("stable_baselines3.common.callbacks", reason="the peer, installed by the test extra")

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from sb_dqn.callbacks import CallbackList, ProgressBarCallback, as_callback, progress
-from tests.full import FULL
+from tests.marks import FULL
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -19,7 +19,7 @@ from sb_dqn.checkpoint import model_info, read_archive, write_archive
 from sb_dqn.checkpoint.format.safetensors_stream import CHUNK, DTYPES, chunks, plan, read
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.version import __version__
-from tests.full import SLOW
+from tests.marks import SLOW
 
 GOLDEN = "f5a03f56bf8497750605ec3ffed3a44d9c5d5f08ff23b1eadf66d43bfd3c3e5f"
 GOLDEN_FILE = Path(__file__).with_name("golden_v1.zip")

@@ -15,7 +15,7 @@ import torch
 
 from sb_dqn.checkpoint import atomic_write, model_info, write_archive
 from sb_dqn.files import STALE_SECONDS
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 SCRIPT = Path(__file__).with_name("kill_saver.py")
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from sb_dqn.algorithms import DQN
 from sb_dqn.checkpoint import read_archive
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks.fuzz_reader import ALLOWED, members, mutate, zipped
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")

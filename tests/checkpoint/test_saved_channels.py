@@ -14,7 +14,7 @@ from gymnasium import spaces
 from sb_dqn import DQN
 from sb_dqn.checkpoint import model_info
 from sb_dqn.nn.torsos.features import images_of
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.policies.test_images_of_other_numbers import Shown
 
 FOLDER = Path(__file__).parent / "images"

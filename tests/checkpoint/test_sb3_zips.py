@@ -20,7 +20,7 @@ import torch
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 contrib: Any = pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")

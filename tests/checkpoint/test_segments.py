@@ -27,7 +27,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from scripts.benchmarks import fuzz_segments
 from scripts.benchmarks.fuzz_reader import Watch
 from tests.checkpoint.rows import NaiveRing, load, segments
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
 LANES = np.arange(2)

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from sb_dqn.checkpoint import pack, read_archive, unpack, write_archive
 from sb_dqn.errors import CheckpointError
-from tests.full import SLOW
+from tests.marks import SLOW
 
 DTYPES = [
     "bool",

@@ -38,8 +38,8 @@ from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import play
 from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
-from tests.full import FULL, SLOW
 from tests.full_disk import POSIX, files_limited_to
+from tests.marks import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
 SMALL = """

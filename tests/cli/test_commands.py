@@ -22,7 +22,7 @@ from sb_dqn.presets import list_presets
 from sb_dqn.runs import evaluation_options
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.training import another_setting
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip

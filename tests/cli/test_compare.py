@@ -33,7 +33,7 @@ from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 from tests.cli.fork_server import ForkServer
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",

@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from sb_dqn.cli.main import commands
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 @SLOW

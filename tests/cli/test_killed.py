@@ -21,7 +21,7 @@ from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_s
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import drop_rows, read_result
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
 TRAIN = (

@@ -27,7 +27,7 @@ from sb_dqn.plotting.series import Series
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import write_result
 from sb_dqn.runs.folder_lock import lock_folder
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 
 @settings(max_examples=200)

@@ -24,7 +24,7 @@ from sb_dqn.plotting.series import Series, thinned
 from sb_dqn.plotting.svg import draw_chart, round_numbers, same_unit
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import group_runs
-from tests.full import SLOW
+from tests.marks import SLOW
 
 MONITOR = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n20.0,20,1.0\n40.0,40,2.0\n60.0,60,4.0\n'
 LOG = "time/total_timesteps,train/q_mean,train/td_error,train/loss\n20,,,\n60,1.5,0.5,0.25\n120,2.5,0.25,0.5\n"

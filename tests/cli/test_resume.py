@@ -22,7 +22,7 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.episode_log import EpisodeLog, drop_episodes
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full import SLOW, first_few
+from tests.marks import SLOW, first_few
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.5

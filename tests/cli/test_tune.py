@@ -27,7 +27,7 @@ from sb_dqn.presets import find_preset
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.settings_syntax import constructor_defaults
 from tests.cli.fork_server import ForkServer
-from tests.full import SLOW
+from tests.marks import SLOW
 
 pytest.importorskip("optuna")
 SMALL = ["--timesteps", "300", "--seed", "3", "--evaluations", "3", "--eval-episodes", "1", "--final-episodes", "2",

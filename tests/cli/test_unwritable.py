@@ -17,8 +17,8 @@ from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs
 from sb_dqn.cli.tune.training import Outcome
 from sb_dqn.runs.folder import Result, write_result
-from tests.full import SLOW
 from tests.full_disk import POSIX, files_limited_to
+from tests.marks import SLOW
 
 QUICK = ["--no-progress", "--eval-episodes", "1", "--device", "cpu", "--set", "policy_kwargs={net_arch: [64, 64]}"]
 

@@ -13,7 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import Resets
 from sb_dqn.schedules import Annealed
 from tests.continuous import Reach
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, lanes, quick
 
 CYCLE = {"start": 10, "end": 3, "updates": 10_000}

@@ -19,7 +19,7 @@ from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.policies import ACTOR_CRITIC_POLICIES
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from tests.buffers.toy_rows import SPACES
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.nets import VECTOR, make_policy
 from tests.tiny import quick
 

@@ -14,7 +14,7 @@ from sb_dqn.actors import OverlappedActors
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets import list as listed
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 class OwnDQN(DQN):

@@ -16,7 +16,7 @@ import torch
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, Rainbow
 from sb_dqn.callbacks import DiagnoseCallback
 from scripts.benchmarks import planted_faults
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import OBSERVATIONS, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -21,7 +21,7 @@ from sb_dqn.presets import list_presets
 from sb_dqn.presets.catalogue import Preset
 from sb_dqn.runs.settings_syntax import algorithm_class
 from sb_dqn.types import Blueprint
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, quick
 
 pytestmark = [pytest.mark.filterwarnings("error:learning may fail"), pytest.mark.usefixtures("eagerly")]

@@ -23,7 +23,7 @@ from sb_dqn.nn.heads.scalar import ILLEGAL, Scalar, ScalarValue
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.types import Batch
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, lanes
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "adding-a-variant.md"

@@ -18,7 +18,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults, parse_assignments
 from sb_dqn.sb3_names import UNUSED_KEYWORDS
 from tests.docs.pages import FOLDER, PAGES, ROOT, blocks, name_of, pages_with, table_of
-from tests.full import a_few
+from tests.marks import a_few
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 KNOWN_PROGRAMS = {"pip", "pytest", "sb-dqn", "python", "tensorboard", "torchrun"}

@@ -11,7 +11,7 @@ import pytest
 from matplotlib import pyplot
 
 from tests.docs.pages import FOLDER
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 EXAMPLES = sorted((FOLDER / "examples").glob("*.py"))
 PICTURES = sorted((FOLDER / "pictures" / "examples").iterdir())

@@ -20,7 +20,7 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.vector.atari_env import AtariLanes
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, SpaceError
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from sb_dqn import DQN, PPO, R2D2, SAC, evaluate_policy
 from sb_dqn.envs import RecordedEpisodes, open_stream
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
-from tests.full import SLOW
+from tests.marks import SLOW
 
 BOX = spaces.Box(-100, 100, (2,), np.float32)
 

@@ -17,7 +17,7 @@ from sb_dqn.envs.make import make_vec_env
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.logger import configure
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import Tiny, quick
 
 pytestmark = [

@@ -12,7 +12,7 @@ from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import ActionShape
 from sb_dqn.types import Rows
-from tests.full import a_few
+from tests.marks import a_few
 from tests.masked_toys import (
     ACTION_SPACES,
     BRANCHES,

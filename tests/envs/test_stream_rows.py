@@ -10,7 +10,7 @@ import pytest
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.spaces import flatten_observation
-from tests.full import a_few
+from tests.marks import a_few
 from tests.toys import KINDS, OBSERVATIONS, Row, Tape, ToyGame, is_last, naive_rows, terminal_at, toy_policy, toy_stream
 
 CASES = [(kind, obs) for kind in KINDS for obs in OBSERVATIONS if (kind, obs) != ("sb3", "dict")]

@@ -21,7 +21,7 @@ from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import flatten_space
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -18,7 +18,7 @@ import sb_dqn
 from sb_dqn.actors.settings import ProcessActors
 from sb_dqn.envs.vector.worker_processes import WorkerReports
 from sb_dqn.errors import EnvironmentFault
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, quick
 
 vec_env: Any = pytest.importorskip("stable_baselines3.common.vec_env", reason="the peer, installed by the test extra")

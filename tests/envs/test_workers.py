@@ -20,7 +20,7 @@ from sb_dqn.envs.streams.open import StreamOptions, open_stream
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Faulty, Tiny, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

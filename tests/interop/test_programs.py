@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="the peer's second package, installed by the test extra")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sb_dqn.errors import ConfigurationError
-from tests.full import SLOW
+from tests.marks import SLOW
 
 room: Any = import_module("sb_dqn.sb3")
 buffers: Any = import_module("sb_dqn.sb3.common.buffers")

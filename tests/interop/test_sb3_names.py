@@ -19,7 +19,7 @@ import torch
 
 import sb_dqn
 from sb_dqn.errors import CheckpointError, ConfigurationError
-from tests.full import SLOW
+from tests.marks import SLOW
 
 pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.nn.parameters.flat import flat_copy
-from tests.full import SLOW
+from tests.marks import SLOW
 
 peer: Any = pytest.importorskip("stable_baselines3", reason="the peer, installed by the test extra")
 pytest.importorskip("sb3_contrib", reason="its second package, installed by the test extra")

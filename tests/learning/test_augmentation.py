@@ -16,7 +16,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.augmentation import Augmentation, ImageAugmentation, shift_images
 from sb_dqn.types import Batch
 from tests.continuing import digest
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 SMALL: dict[str, Any] = {"features_extractor_kwargs": SMALL_CNN}

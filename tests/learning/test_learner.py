@@ -23,7 +23,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.nets import VECTOR, OwnExtractor, make_batch, make_policy
 from tests.tiny import Tiny
 

@@ -21,7 +21,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.learning import learner_watch
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.types import Batch
-from tests.full import FULL, SLOW, a_few
+from tests.marks import FULL, SLOW, a_few
 from tests.several_learners import run_learners
 from tests.sockets import LOOPBACK, listening
 from tests.tiny import Faulty, Tiny, lanes, quick

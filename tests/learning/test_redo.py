@@ -15,7 +15,7 @@ from sb_dqn.learning.redo import Redo, recycle
 from sb_dqn.nn.units import find_units
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.several_learners import run_learners
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 

@@ -13,7 +13,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.learning.resets import Resets, check_resets, reset_networks
 from sb_dqn.rng import torch_seeded
 from tests.continuous import Reach
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 IMAGE: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}

@@ -27,7 +27,7 @@ from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import CnnPolicy, MlpPolicy, QPolicy
 from sb_dqn.rng import torch_seeded
 from tests.continuing import differences
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.nets import PICTURE, SMALL_CNN, VECTOR, make_batch
 from tests.tiny import Tiny, quick
 

@@ -19,7 +19,7 @@ from sb_dqn.nn.parameters.optimizers import are_matrices
 from sb_dqn.objectives.bootstrap import Bootstrap
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import QPolicy
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.nets import make_batch, make_policy
 from tests.tiny import Tiny, quick
 

@@ -29,7 +29,7 @@ from sb_dqn.logger import (
     configure,
 )
 from sb_dqn.schedules import Linear
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 def table(entries: dict[str, Any], max_length: int = 36, excluded: dict[str, tuple[str, ...]] | None = None) -> str:

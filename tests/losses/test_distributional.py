@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.losses.distributional import cross_entropy, kl_divergence, project
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.modes import MODES
 
 FIVE = torch.linspace(-1, 1, 5)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.losses.td import huber, squared, weighted_mean
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.modes import Variant
 
 ERROR = torch.tensor([0.5, 1.0, 2.0, -3.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sb_dqn.losses.transforms import IDENTITY, SYMLOG, ValueTransform, rescale, rescaling, symexp, symlog, unscale
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.modes import Variant
 
 H = {

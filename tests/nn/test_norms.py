@@ -27,7 +27,7 @@ from sb_dqn.nn.layers.norms import (
     spectrally_normalized,
 )
 from sb_dqn.nn.parameters.flat import flatten_parameters
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.modes import MODES
 
 

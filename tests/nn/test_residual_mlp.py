@@ -18,7 +18,7 @@ from sb_dqn.nn import MultiSkipMLP, SimBa
 from sb_dqn.nn.layers.linear import NoisyLinear
 from sb_dqn.nn.parameters.flat import flatten_parameters
 from sb_dqn.nn.torsos.features import EXTRACTORS
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import OBSERVATIONS, Tiny, quick
 
 CLASSES: list[Any] = [SimBa, MultiSkipMLP]

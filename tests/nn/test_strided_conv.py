@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sb_dqn.nn.layers.convolution import StridedConv2d
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.nets import assert_equal_convolutions
 
 

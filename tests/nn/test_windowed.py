@@ -14,7 +14,7 @@ from sb_dqn.accelerate import are_small
 from sb_dqn.nn import MinAtarCNN
 from sb_dqn.nn.layers.convolution import SMALL_PIXELS, StridedConv2d, WindowedConv2d
 from sb_dqn.policies import CnnPolicy
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.nets import assert_equal_convolutions
 
 CPU = torch.device("cpu")

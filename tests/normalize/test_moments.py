@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb_dqn.normalize import Moments
-from tests.full import SLOW
+from tests.marks import SLOW
 
 Pieces = list[npt.NDArray[np.float32]]
 

@@ -20,7 +20,7 @@ from sb_dqn.normalize import Moments, NormalizationConfig, Normalizer
 from sb_dqn.normalize.moments import PeakMoments
 from sb_dqn.types import Batch, Blueprint
 from tests.buffers.toy_rows import EVENTS, SPACES, Game, play
-from tests.full import SLOW
+from tests.marks import SLOW
 
 CPU = torch.device("cpu")
 SPACE = spaces.Dict(SPACES)

@@ -18,7 +18,7 @@ from sb_dqn.policies.actor_critic_network import ActorCriticOutput
 from sb_dqn.policies.sac_network import SoftOutput
 from sb_dqn.types import Batch
 from tests.continuous import Reach, quick_sac
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import Tiny, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")

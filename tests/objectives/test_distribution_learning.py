@@ -27,7 +27,7 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 SMALL: dict[str, tuple[Distribution, Callable[[Bootstrap], Any]]] = {
     "categorical": (Categorical(9, -3, 3), CategoricalObjective),

@@ -22,7 +22,7 @@ from sb_dqn.losses.sequences import self_prediction_loss
 from sb_dqn.nn.latent import LatentModel, renormalized
 from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, play
 from tests.continuing import digest
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 IMAGE: dict[str, Any] = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}

@@ -30,7 +30,7 @@ from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig
 from sb_dqn.rng import torch_seeded
 from sb_dqn.types import Batch
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.modes import MODES
 from tests.nets import NUM_ACTIONS, VECTOR, make_batch
 

@@ -12,7 +12,7 @@ import torch
 
 from sb_dqn.algorithms import BTR, DQN, R2D2, CategoricalDQN
 from sb_dqn.errors import ConfigurationError
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 POOLED = {

@@ -15,7 +15,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn import MinAtarCNN, NatureCNN
 from sb_dqn.nn.torsos.feature_extractor import Features
 from sb_dqn.nn.torsos.features import images_of
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.policies.test_images_of_other_numbers import Shown
 
 

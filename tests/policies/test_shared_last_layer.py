@@ -15,7 +15,7 @@ from sb_dqn.algorithms import DQN, FQF, IQN, PQN, QRDQN, CategoricalDQN
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.linear import NoisyLinear
 from tests.continuing import digest
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.tiny import SMALL_CNN, Tiny, lanes, quick
 
 ONE: dict[str, Any] = {"dueling": True, "policy_kwargs": {"net_arch": [8, 6], "share_last_layer": True}}

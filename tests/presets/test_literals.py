@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb_dqn.presets.literals import parse_value, plain
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import read_result
 from sb_dqn.runs.folder_lock import is_locked, lock_folder
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -17,7 +17,7 @@ from sb_dqn.cli.main import commands
 from sb_dqn.evaluation import Episodes
 from sb_dqn.runs import greedy
 from sb_dqn.runs.folder import read_result
-from tests.full import SLOW
+from tests.marks import SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sb_dqn.cli.main import commands
 from sb_dqn.runs import learner_processes
 from sb_dqn.runs.episode_log import EpisodeLog
-from tests.full import SLOW
+from tests.marks import SLOW
 from tests.several_learners import run_learners
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "400", "--seed", "1", "--set", "learning_starts=50", "--learners", "2",

@@ -15,7 +15,7 @@ import pytest
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.runs.rendering import ATARI_RATE, Frame, VideoFile, Window, open_rendered
-from tests.full import SLOW, a_few
+from tests.marks import SLOW, a_few
 
 
 class RecordingScreen:

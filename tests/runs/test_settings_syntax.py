@@ -20,7 +20,7 @@ from sb_dqn.runs.settings_syntax import (
     constructor_defaults,
     parse_assignments,
 )
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 @pytest.mark.parametrize("name", ["DoubleDQN", "doubledqn", "DOUBLEDQN", "double-dqn", "Double_DQN"])

@@ -20,7 +20,7 @@ from sb_dqn.runs.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 
 @pytest.fixture(scope="module")

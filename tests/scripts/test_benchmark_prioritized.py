@@ -8,7 +8,7 @@ import pytest
 
 from sb_dqn.accelerate import Mode
 from scripts.benchmarks import prioritized
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 
 @FULL

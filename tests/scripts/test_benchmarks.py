@@ -15,7 +15,7 @@ from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.curves import COLUMNS, Curve, mean_sd
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison, Finding, Spread, compare, report, spread
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 ROUNDS = [{"ours": 300.0, "peer": 100.0}, {"ours": 100.0, "peer": 50.0}, {"ours": 800.0, "peer": 200.0}]
 

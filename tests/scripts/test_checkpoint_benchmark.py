@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.benchmarks import checkpoints
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 @SLOW

@@ -22,8 +22,8 @@ from scripts.benchmarks import gpu, gpu_models, gpu_stages
 from scripts.benchmarks.gpu_models import Run
 from scripts.benchmarks.gpu_stages import STAGES, Setup
 from scripts.benchmarks.peer_game import Game
-from tests.full import FULL, SLOW
 from tests.graphs import CpuGraph
+from tests.marks import FULL, SLOW
 
 
 def lines_of(out: Path) -> dict[str, dict[str, object]]:

@@ -14,7 +14,7 @@ from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
 from scripts.benchmarks import fault_checks, identity, processes, recurrent_ppo, resumed_curve
 from scripts.benchmarks.dormant import share_of_model
-from tests.full import FULL
+from tests.marks import FULL
 
 
 class Broken(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks import model_churn
-from tests.full import FULL
+from tests.marks import FULL
 
 
 def growth(*arguments: str) -> list[float]:

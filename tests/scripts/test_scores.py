@@ -17,7 +17,7 @@ from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
 from sb_dqn.cli.plots.normalization import human_scores
 from sb_dqn.runs.folder import Result, write_result
 from scripts.benchmarks import atari5, bsuite_scores
-from tests.full import SLOW
+from tests.marks import SLOW
 
 
 class TwoSteps:

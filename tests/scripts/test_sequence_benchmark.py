@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks import memory, sequences
-from tests.full import FULL
+from tests.marks import FULL
 
 
 @FULL

@@ -10,7 +10,7 @@ import torch
 
 from scripts.benchmarks import tiny_chain
 from scripts.benchmarks.tiny_chain import DRAWN, GAMMA, OPTIMUM, STATES, Chain, error, train
-from tests.full import FULL
+from tests.marks import FULL
 
 
 def test_the_optimum_solves_the_chain() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scripts.benchmarks import presets, updates
 from scripts.benchmarks.presets import Trained, one_table, read, wide_table
 from scripts.benchmarks.table import Comparison, compare, report
-from tests.full import FULL, SLOW
+from tests.marks import FULL, SLOW
 
 PARAMETERS = {
     ("DQN", "64-64"): 4_610,  # 4 x 64 + 64, 64 x 64 + 64, 64 x 2 + 2
