@@ -28,8 +28,7 @@ def is_host_visible(device: torch.device) -> bool:
 
 @cache
 def cpu_capabilities() -> dict[str, Any]:
-    """Returns the name and the instruction sets of the processor; nothing with a torch that does not tell them."""
-    # get_capabilities is missing in the oldest supported torch
+    """Returns the name and the instruction sets of the processor; {} with the oldest supported torch, which does not tell them."""
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return capabilities
 

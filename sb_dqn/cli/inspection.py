@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 @click.option("--env", "env_id", metavar="ID", help="Only presets for this environment.")
 @click.option("--name", metavar="NAME", help="Show the settings of this preset, for example tmaze-50.")
 def presets(algo: str | None, trained: str | None, env_id: str | None, name: str | None) -> None:
-    """List the presets of ALGO, or of all algorithms, with the source of their values; with ENV show the settings that
-    `sb-dqn train ALGO ENV` uses."""
+    """List the presets of ALGO, or of all algorithms, with the source of their values.
+
+    With ENV, show the settings that `sb-dqn train ALGO ENV` uses.
+    """
     from sb_dqn.errors import ConfigurationError, nearest
     from sb_dqn.presets import find_preset, list_presets
     from sb_dqn.runs.settings_syntax import canonical

@@ -123,13 +123,13 @@ class TrainingConfig:
         The first choice of "bf16" in a process for a device without them is reported on stderr.
         """
         global _reported_precision
-        is_fast = computes_bfloat16(device)
+        has_instructions = computes_bfloat16(device)
         if self.precision == "auto":
-            return "bf16" if is_fast else "fp32"
-        if self.precision == "bf16" and not is_fast and not _reported_precision:
+            return "bf16" if has_instructions else "fp32"
+        if self.precision == "bf16" and not has_instructions and not _reported_precision:
             print(
-                f"sb_dqn: precision='bf16' is slower than 'fp32' on this {device.type}, which has no instructions for bfloat16; "
-                f"precision='auto' chooses the faster one",
+                f"sb_dqn: precision='bf16' may be many times slower than 'fp32' here: no instructions for bfloat16 were found on "
+                f"device {str(device)!r}; precision='auto' is 'fp32' there",
                 file=sys.stderr,
             )
             _reported_precision = True

@@ -184,7 +184,7 @@ PROCESSORS: dict[str, tuple[dict[str, Any], bool]] = {
     ),
     "Zen 4": ({"cpu_name": "AMD EPYC", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
     "Sapphire Rapids": ({"cpu_name": "Intel Xeon", "avx2": True, "avx512_bf16": True, "amx_bf16": True}, True),
-    "Graviton 3": ({"neon": True, "sve": True, "arm_bf16": True}, True),
+    "Graviton 3": ({"neon": True, "sve": True, "bf16": True, "sve_bf16": True}, True),
     "torch without get_capabilities": ({}, False),
 }
 
@@ -224,7 +224,7 @@ def test_slow_bf16_is_reported_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert not capsys.readouterr().err
     of_processor(monkeypatch, "Zen 3")
     assert quick(precision="bf16").precision == "bf16"
-    assert "precision='auto' chooses the faster one" in capsys.readouterr().err
+    assert "precision='auto' is 'fp32' there" in capsys.readouterr().err
     quick(precision="bf16")
     assert not capsys.readouterr().err
 
