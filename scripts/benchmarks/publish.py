@@ -2,7 +2,7 @@
 
 `docs/benchmarks/SUITE.csv` has a row for each run, `SUITE-curves.csv` its evaluations during training. From them a page is
 written for each suite, a section into the page of each algorithm and into the README, and their pictures.
-`docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`.
+`docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`; `bsuite-published.csv` has the scores that bsuite's authors published.
 
 Usage: python scripts/benchmarks/publish.py                           # writes pages and pictures
        python scripts/benchmarks/publish.py runs/benchmark_classic    # adds the runs of a benchmark to the data before
@@ -190,7 +190,7 @@ def outputs() -> dict[Path, str]:
             files[PICTURES / name] = picture([chart for chart in charts if chart])
             sections[algorithm].append(section(suite, algorithm, chosen, name))
     if scores := read(DATA / "bsuite.csv"):
-        files[PAGES / "results" / "bsuite.md"] = bsuite_page(scores)
+        files[PAGES / "results" / "bsuite.md"] = bsuite_page(scores, read(DATA / "bsuite-published.csv"))
         files[PICTURES / "results-bsuite.svg"] = radar(by_kind(scores))
     files[NAVIGATION] = with_pages(
         NAVIGATION.read_text(encoding="utf-8"), [path for path in files if path.suffix == ".md"]
@@ -497,17 +497,21 @@ def picture(charts: Sequence[Chart]) -> str:
     return svg(width, height, marks)
 
 
-def bsuite_page(rows: Sequence[Mapping[str, str]]) -> str:
-    """Returns the page of the scores of bsuite: a line for each experiment, a column for each agent."""
-    agents = list(dict.fromkeys(row["agent"] for row in rows))
-    cells = {(row["agent"], row["experiment"]): f"{float(row['score']):.2f} ({row['settings']})" for row in rows}
+def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[str, str]] = ()) -> str:
+    """Returns the page of the scores of bsuite: a line for each experiment, a column for each agent, published ones last."""
+    agents = list(dict.fromkeys(row["agent"] for row in [*rows, *published]))
+    cells = {
+        (row["agent"], row["experiment"]): f"{float(row['score']):.2f}"
+        + (f" ({row['settings']})" if "settings" in row else "")
+        for row in [*rows, *published]
+    }
     experiments = {row["experiment"]: row for row in rows}
     lines = [
         [name, row["kinds"].replace(" ", ", ").replace("_", " "), row["of"]]
         + [cells.get((agent, name), "") for agent in agents]
         for name, row in sorted(experiments.items())
     ]
-    scores = {agent: [float(row["score"]) for row in rows if row["agent"] == agent] for agent in agents}
+    scores = {agent: [float(row["score"]) for row in [*rows, *published] if row["agent"] == agent] for agent in agents}
     means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
     commits = sorted({f"`{commit}`" for row in rows for commit in row["commit"].split()})
     parts = [
@@ -517,7 +521,12 @@ def bsuite_page(rows: Sequence[Mapping[str, str]]) -> str:
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download.",
         f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings 5\n```",
         "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
-        f"of settings trained on. Commits: {', '.join(commits)}.",
+        f"of settings trained on. Commits: {', '.join(commits)}."
+        + (
+            " Columns without a number of settings are scores that bsuite's authors published, read from their figure."
+            if published
+            else ""
+        ),
         table(["Experiment", "Kind", "Settings", *agents], [*lines, ["**mean**", "", "", *means]]),
         "![Mean score of each kind of experiment](../pictures/results-bsuite.svg)",
     ]
