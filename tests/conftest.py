@@ -14,18 +14,18 @@ from hypothesis import settings
 from torch import Tensor
 
 from sb_dqn.accelerate import Function, accelerate, forced_mode
-from tests.marks import FULL
+from tests.marks import FULL, SLOW
 from tests.modes import MODES, Variant
 
 settings.register_profile("sb_dqn", deadline=None)  # a busy machine takes longer for one example than any bound
 settings.load_profile("sb_dqn")
 
-COMPILED_BY_DEFAULT = Path(__file__).parent / "losses" / "test_td.py"
+COMPILED_MORE_OFTEN = Path(__file__).parent / "losses" / "test_td.py"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks compiled cases `full` outside one file, and keeps one of each test: a compiler takes a second and more.
+    """Marks compiled cases `full`, in one file `slow`, and keeps one of each test: a compiler takes a second and more.
 
     The other cases run eagerly and traced; SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
     """
@@ -33,8 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "compiled" in re.split(r"[\[\]-]", item.nodeid.partition("[")[2]):
             compiled.setdefault(item.nodeid.partition("[")[0], []).append(item)
-            if item.path != COMPILED_BY_DEFAULT:
-                item.add_marker(FULL)
+            item.add_marker(SLOW if item.path == COMPILED_MORE_OFTEN else FULL)
     if os.environ.get("SB_DQN_MATRIX") == "full":
         return
     left_out = [item for cases in compiled.values() for item in cases[1:]]

@@ -69,6 +69,14 @@ def test_a_picture_is_written(tmp_path: Path, against: Against, evaluated: bool)
     assert picture.stat().st_size > 10_000
 
 
+def test_a_picture_is_the_same_in_a_program_with_a_style_of_its_own(tmp_path: Path) -> None:
+    style = pytest.importorskip("matplotlib.style")
+    monitors(tmp_path)
+    plain = plot_curve(tmp_path, tmp_path / "plain.png").read_bytes()
+    with style.context("ggplot"):
+        assert plot_curve(tmp_path, tmp_path / "within.png").read_bytes() == plain
+
+
 @pytest.mark.parametrize("name", ["curve.xyz", "curve"])
 def test_an_unknown_ending_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"the name of a picture must end in .*\.png.*\.svg.* got .*{name}"):

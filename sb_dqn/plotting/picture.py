@@ -118,13 +118,13 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
 
 @contextmanager
 def styled(style: Style) -> Iterator[None]:
-    """Sets matplotlib's settings for making and writing a figure.
+    """Sets matplotlib's settings for making and writing a figure, which do not depend on those of the program.
 
     Raises:
         ConfigurationError: matplotlib is missing.
     """
     new_figure(1, 1)  # raises the error that names the extra
-    from matplotlib import rc_context
+    from matplotlib.style import context
 
     common = {
         "axes.spines.top": False,
@@ -137,7 +137,7 @@ def styled(style: Style) -> Iterator[None]:
         "legend.frameon": False,
     }
     rc: Any = {**common, **style.settings}
-    with rc_context(rc):
+    with context(["default", rc]):
         yield
 
 

@@ -366,6 +366,7 @@ def test_folder_of_another_version_or_suite_is_refused(
     assert (tmp_path / "benchmark.yaml").read_text() == content
 
 
+@SLOW
 @POSIX
 def test_two_benchmarks_in_one_folder(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lock_folder(done, "free"):
@@ -373,6 +374,7 @@ def test_two_benchmarks_in_one_folder(done: Path, capsys: pytest.CaptureFixture[
     assert "Another `sb-dqn benchmark`, or one of its runs, is using" in capsys.readouterr().err
 
 
+@SLOW
 @POSIX
 def test_full_disk_is_one_line_and_nothing_is_lost(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
