@@ -36,9 +36,10 @@ from sb_dqn.runs.folder import commit
 PAPER = {
     "learning_rate": 1e-3, "batch_size": 32, "buffer_size": 10_000, "learning_starts": 100, "train_freq": 1,
     "target_update_interval": 4, "exploration_initial_eps": 0.05, "exploration_final_eps": 0.05,
-    "policy_kwargs": {"net_arch": [50, 50]},
+    "loss": "mse", "max_grad_norm": None, "policy_kwargs": {"net_arch": [50, 50]},
 }  # fmt: skip
-"""Settings of bsuite's own DQN."""
+"""Settings of bsuite's own DQN. With the defaults of this library for the loss, Huber's with a clipped gradient, an episode of
+cartpole still had 29 steps after 200 of them (seed 0), and as many with Stable-Baselines3's DQN."""
 AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "DQN": ("DQN", "MlpPolicy", PAPER),
     "switches": (
@@ -127,6 +128,9 @@ def scores_of(folder: Path) -> dict[str, tuple[float, int]]:
     analysis: Any = import_module("bsuite.experiments.summary_analysis")
     if not list(folder.glob("bsuite_id_-_*.csv")):
         return {}
+    pandas: Any = import_module("pandas")
+    if not hasattr(pandas.Series, "append"):  # removed in pandas 2; bsuite 0.3.6 scores deep_sea with it
+        pandas.Series.append = lambda series, other: pandas.concat([series, other])
     logs, varied = load.load_bsuite(str(folder))
     episodes: Mapping[str, int] = import_module("bsuite.sweep").EPISODES
     last = logs.groupby("bsuite_id")["episode"].max()
