@@ -73,8 +73,15 @@ def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
     header = "steps,episode,total_return,episode_len,episode_return,best_episode,total_regret\n"
     (tmp_path / "bsuite_id_-_catch-0.csv").write_text(header + rows)
     (tmp_path / "bsuite_id_-_catch-1.csv").write_text(header + "9,1,-1,0,0,1,2\n")  # not finished
+    header = "steps,episode,total_return,episode_len,episode_return,total_bad_episodes,denoised_return\n"
+    for setting, bad in (
+        (0, 0.8),
+        (20, 0.95),
+    ):  # sizes 10 and 50: at least a tenth of the episodes must be good by 2^10 + 100
+        log = "".join(f"0,{episode},0,0,0,{bad * episode:.0f},0\n" for episode in (1_000, 10_000))
+        (tmp_path / f"bsuite_id_-_deep_sea-{setting}.csv").write_text(header + log)
     scores = bsuite_scores.scores_of(tmp_path)
-    assert scores == {"catch": (1.0, 1)}
+    assert scores == {"catch": (1.0, 1), "deep_sea": (0.5, 2)}
     table = tmp_path / "bsuite.csv"
     for agent, score in (("DQN", 0.25), ("R2D2", 0.5), ("DQN", 1.0)):
         (tmp_path / agent).mkdir(exist_ok=True)
