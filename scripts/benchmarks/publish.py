@@ -499,13 +499,14 @@ def picture(charts: Sequence[Chart]) -> str:
 
 def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[str, str]] = ()) -> str:
     """Returns the page of the scores of bsuite: a line for each experiment, a column for each agent, published ones last."""
+    experiments = {row["experiment"]: row for row in rows}
+    published = [row for row in published if row["experiment"] in experiments]
     agents = list(dict.fromkeys(row["agent"] for row in [*rows, *published]))
     cells = {
         (row["agent"], row["experiment"]): f"{float(row['score']):.2f}"
         + (f" ({row['settings']})" if "settings" in row else "")
         for row in [*rows, *published]
     }
-    experiments = {row["experiment"]: row for row in rows}
     lines = [
         [name, row["kinds"].replace(" ", ", ").replace("_", " "), row["of"]]
         + [cells.get((agent, name), "") for agent in agents]
@@ -513,13 +514,15 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
     ]
     scores = {agent: [float(row["score"]) for row in [*rows, *published] if row["agent"] == agent] for agent in agents}
     means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
+    most = max(int(row["settings"]) for row in rows)
     commits = sorted({f"`{commit}`" for row in rows for commit in row["commit"].split()})
     parts = [
         "# bsuite",
         "Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/bsuite.csv`. bsuite (Osband et al. 2020, [arXiv "
         "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download.",
-        f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings 5\n```",
+        f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
+        "`DQN` has the settings of bsuite's own DQN; those of other agents are in the script.",
         "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
         f"of settings trained on. Commits: {', '.join(commits)}."
         + (
