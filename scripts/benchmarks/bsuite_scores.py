@@ -86,6 +86,19 @@ class BsuiteEnv(gymnasium.Env[Any, int]):
         return np.asarray(step.observation, np.float32).reshape(-1)
 
 
+def with_unsigned_pixels(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a reader of MNIST whose pixels are from 0 to 255.
+
+    bsuite 0.3.6 keeps them in signed bytes, in which bright ones are negative. Its DQN then classifies 0.27 of the digits after
+    10,000 episodes, else 0.88 (mnist/0, seed 0); the published score is near that of the latter.
+    """
+
+    def unsigned(*arguments: Any) -> Any:
+        return tuple((images.view(np.uint8), labels) for images, labels in load(*arguments))
+
+    return unsigned
+
+
 def logged_episodes(path: Path) -> int:
     """Returns the number of episodes that the log of a setting covers."""
     if not path.is_file():
@@ -174,6 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.settings is not None and options.settings < 1:
         parser.error(f"--settings must be 1 or more, got {options.settings}")
     sweep: Any = import_module("bsuite.sweep")
+    datasets: Any = import_module("bsuite.utils.datasets")
+    datasets.load_mnist = with_unsigned_pixels(datasets.load_mnist)
     folder = options.out / options.agent
     for bsuite_id in () if options.score else settings_of(sweep.SWEEP, options.settings):
         name, episodes = bsuite_id.split("/")[0], sweep.EPISODES[bsuite_id]

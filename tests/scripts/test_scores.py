@@ -58,6 +58,14 @@ def test_task_of_bsuite_is_an_environment_that_counts_its_episodes() -> None:
     assert task.episodes in (20, 21)  # an environment may be reset at once or at the next step
 
 
+def test_pixels_of_mnist_are_not_negative() -> None:
+    images, labels = np.array([[[0, 127], [-128, -1]]], np.int8), np.array([7])
+    train, test = bsuite_scores.with_unsigned_pixels(lambda: ((images, labels), (images[:, :1], labels)))()
+    assert train[0].tolist() == [[[0, 127], [128, 255]]]
+    assert test[0].tolist() == [[[0, 127]]]
+    assert train[1] is test[1] is labels
+
+
 def test_setting_of_bsuite_is_finished_after_its_episodes(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     assert bsuite_scores.logged_episodes(path) == 0
