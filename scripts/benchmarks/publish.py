@@ -520,8 +520,8 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "# bsuite",
         "Written by `scripts/benchmarks/publish.py` from `docs/benchmarks/bsuite.csv`. bsuite (Osband et al. 2020, [arXiv "
         "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
-        "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; its pixels are read as numbers "
-        "from 0 to 255, where bsuite 0.3.6 has signed ones.",
+        "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; their pixels are read as "
+        "numbers from 0 to 255, where bsuite 0.3.6 has signed bytes.",
         f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
         "`DQN` has the settings of bsuite's own DQN; those of other agents are in the script.",
         "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
