@@ -525,7 +525,8 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
         "`DQN` has the settings of bsuite's own DQN; those of other agents are in the script.",
         "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
-        f"of settings trained on. Commits: {', '.join(commits)}."
+        "of settings trained on, from the first to the last: two of them make a coarse score, such as 0.50 for the shortest memory "
+        f"without the longest. Commits: {', '.join(commits)}."
         + (
             " Columns without a number of settings are scores that bsuite's authors published, read from their figure."
             if published
