@@ -20,20 +20,21 @@ from tests.modes import MODES, Variant
 settings.register_profile("sb_dqn", deadline=None)  # a busy machine takes longer for one example than any bound
 settings.load_profile("sb_dqn")
 
-COMPILED_MORE_OFTEN = Path(__file__).parent / "losses" / "test_td.py"
+COMPILED_WITH_NEWEST_PACKAGES = Path(__file__).parent / "losses" / "test_td.py"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks compiled cases `full`, in one file `slow`, and keeps one of each test: a compiler takes a second and more.
+    """Marks compiled cases `full`, or `slow` in one file, and keeps one of each test: a compiler takes a second and more.
 
-    The other cases run eagerly and traced; SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
+    Its first call takes 10 to 20 seconds, so that the default suite compiles nothing. The other cases run eagerly and traced;
+    SB_DQN_MATRIX=full compiles them too. It is called before pytest reads the marks.
     """
     compiled: dict[str, list[pytest.Item]] = {}
     for item in items:
         if "compiled" in re.split(r"[\[\]-]", item.nodeid.partition("[")[2]):
             compiled.setdefault(item.nodeid.partition("[")[0], []).append(item)
-            item.add_marker(SLOW if item.path == COMPILED_MORE_OFTEN else FULL)
+            item.add_marker(SLOW if item.path == COMPILED_WITH_NEWEST_PACKAGES else FULL)
     if os.environ.get("SB_DQN_MATRIX") == "full":
         return
     left_out = [item for cases in compiled.values() for item in cases[1:]]
