@@ -497,22 +497,22 @@ def picture(charts: Sequence[Chart]) -> str:
     return svg(width, height, marks)
 
 
-def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[str, str]] = ()) -> str:
+def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[str, str]]) -> str:
     """Returns the page of the scores of bsuite: a line for each experiment, a column for each agent, published ones last."""
     experiments = {row["experiment"]: row for row in rows}
-    published = [row for row in published if row["experiment"] in experiments]
-    agents = list(dict.fromkeys(row["agent"] for row in [*rows, *published]))
+    shown = [*rows, *(row for row in published if row["experiment"] in experiments)]
+    agents = list(dict.fromkeys(row["agent"] for row in shown))
     cells = {
         (row["agent"], row["experiment"]): f"{float(row['score']):.2f}"
         + (f" ({row['settings']})" if "settings" in row else "")
-        for row in [*rows, *published]
+        for row in shown
     }
     lines = [
         [name, row["kinds"].replace(" ", ", ").replace("_", " "), row["of"]]
         + [cells.get((agent, name), "") for agent in agents]
         for name, row in sorted(experiments.items())
     ]
-    scores = {agent: [float(row["score"]) for row in [*rows, *published] if row["agent"] == agent] for agent in agents}
+    scores = {agent: [float(row["score"]) for row in shown if row["agent"] == agent] for agent in agents}
     means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
     most = max(int(row["settings"]) for row in rows)
     commits = sorted({f"`{commit}`" for row in rows for commit in row["commit"].split()})
@@ -522,16 +522,13 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; their pixels are read as "
         "numbers from 0 to 255, where bsuite 0.3.6 has signed bytes.",
-        f"```bash\npython scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
+        "```bash\npip install bsuite\n"
+        f"python scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
         "`DQN` has the settings of bsuite's own DQN; those of other agents are in the script.",
-        "An experiment trains one agent on each of its settings, which differ in seed, size or scale; in parentheses is the number "
-        "of settings trained on, from the first to the last: two of them make a coarse score, such as 0.50 for the shortest memory "
-        f"without the longest. Commits: {', '.join(commits)}."
-        + (
-            " Columns without a number of settings are scores that bsuite's authors published, read from their figure."
-            if published
-            else ""
-        ),
+        "An experiment has several settings, which differ in seed, size or scale. The number in parentheses is the number of "
+        "settings trained on, evenly spaced from the first to the last; the score of few settings is coarse, since the first is often "
+        f"the easiest and the last the hardest. Commits: {', '.join(commits)}. Columns without a number in parentheses are scores "
+        "that bsuite's authors published, read from their figure.",
         table(["Experiment", "Kind", "Settings", *agents], [*lines, ["**mean**", "", "", *means]]),
         "![Mean score of each kind of experiment](../pictures/results-bsuite.svg)",
     ]
