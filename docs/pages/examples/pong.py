@@ -1,7 +1,7 @@
 """n-step DQN plays Pong from pixels: the settings of its preset, cut to a first lesson, and a film of what it sees.
 
-A minute on two cores, after which it still loses nearly every ball: the preset is made for 400,000 steps. Set STEPS to that, and
-the film is of a game that it wins.
+One to two minutes on two cores, after which it still loses nearly every ball: the preset is made for 400,000 steps. Set STEPS to
+that, and the film is of a game that it wins.
 """
 
 from PIL import Image
