@@ -238,7 +238,7 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
     ]
     return (
         f"[{suite.title}](../results/{suite.name}.md): presets on seeds that they were not tuned on.\n\n"
-        f"```bash\nsb-dqn benchmark {suite.name} --algos {algorithm} --seeds {max(len(cell.rows) for cell in own)}\n```\n\n"
+        f"```bash\nsb-dqn benchmark {suite.name} --algos {algorithm} --seeds {seeds_option(own)}\n```\n\n"
         f"{table([*header, *(PEERS[library] for library in libraries)], lines)}\n\n"
         f"![Evaluations during training: {suite.title}](../pictures/{name})"
     )
@@ -405,6 +405,13 @@ def seeds(cell: Cell) -> str:
     numbers = sorted(int(row["seed"]) for row in cell.rows)
     whole = numbers == list(range(numbers[0], numbers[-1] + 1))
     return f"{numbers[0]} to {numbers[-1]}" if whole and len(numbers) > 2 else ", ".join(map(str, numbers))
+
+
+def seeds_option(cells: Sequence[Cell]) -> str:
+    """Returns the value of `--seeds` for all seeds of some cells: their number if they are the first ones."""
+    numbers = sorted({int(row["seed"]) for cell in cells for row in cell.rows})
+    first = numbers == list(range(FIRST_SEED, FIRST_SEED + len(numbers)))
+    return str(len(numbers)) if first else " ".join(map(str, numbers))
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

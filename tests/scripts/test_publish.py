@@ -88,6 +88,14 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert {path: path.read_text() for path in site.rglob("*.*")} == before
 
 
+@pytest.mark.parametrize(
+    ("seeds", "option"), [((100, 101), "2"), ((100,), "1"), ((102, 103), "102 103"), ((102,), "102")]
+)
+def test_the_command_of_an_algorithm_names_the_seeds_of_its_rows(seeds: tuple[int, ...], option: str) -> None:
+    cell = publish.Cell("sb_dqn", "DQN", "CartPole-v1", [{"seed": str(seed)} for seed in seeds], [])
+    assert publish.seeds_option([cell]) == option
+
+
 def test_the_readme_has_our_agent_above_a_peer_of_another_name() -> None:
     keys = [("sb_dqn", "PPO"), ("sb3", "RecurrentPPO"), ("sb_dqn", "R2D2")]
     cells = [
