@@ -18,7 +18,7 @@ frames = []
 
 def film(now, _):
     newest = now["observations"][0, -1]  # of the four stacked frames, 42 x 42 grey
-    frames.append(Image.fromarray(newest).resize((168, 168)))
+    frames.append(Image.fromarray(newest).resize((168, 168), Image.Resampling.NEAREST))
 
 
 env = make_atari_env("ALE/Pong-v5", n_envs=1, protocol="classic", env_kwargs={"img_height": 42, "img_width": 42})
