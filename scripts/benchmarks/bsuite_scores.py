@@ -168,7 +168,10 @@ def scores_of(folder: Path) -> dict[str, tuple[float, int]]:
 
 
 def save(path: Path, folder: Path, seed: int, scores: Mapping[str, tuple[float, int]]) -> None:
-    """Writes the scores of the agent of a folder to a table of all agents, a row for each experiment, in place of its rows before."""
+    """Writes the scores of the agent of a folder to a table of all agents, a row for each experiment.
+
+    It takes the place of the agent's row of that experiment; rows of experiments without a score here stay.
+    """
     agent = folder.name
     info: Mapping[str, Any] = import_module("bsuite.experiments.summary_analysis").BSUITE_INFO
     sweep: Sequence[str] = import_module("bsuite.sweep").SWEEP
@@ -178,7 +181,7 @@ def save(path: Path, folder: Path, seed: int, scores: Mapping[str, tuple[float, 
     rows: list[dict[str, Any]] = []
     if path.is_file():
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["agent"] != agent]
+            rows = [row for row in csv.DictReader(file) if row["agent"] != agent or row["experiment"] not in scores]
     for name, (score, count) in scores.items():
         kinds = " ".join(info[name].tags)
         row = {"agent": agent, "experiment": name, "kinds": kinds, "score": round(score, 4), "settings": count}
@@ -199,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.settings is not None and options.settings < 1:
         parser.error(f"--settings must be 1 or more, got {options.settings}")
     sweep: Any = import_module("bsuite.sweep")
+    known = sorted({bsuite_id.split("/")[0] for bsuite_id in sweep.SWEEP})
+    if unknown := sorted(set(options.experiments or ()) - set(known)):
+        parser.error(f"--experiments must be of {', '.join(known)}, got {', '.join(unknown)}")
     datasets: Any = import_module("bsuite.utils.datasets")
     datasets.load_mnist = with_unsigned_pixels(datasets.load_mnist)
     folder = options.out / options.agent

@@ -89,15 +89,31 @@ def test_bsuite_scores_a_finished_setting(tmp_path: Path) -> None:
     scores = bsuite_scores.scores_of(tmp_path)
     assert scores == {"catch": (1.0, 1), "deep_sea": (0.5, 2)}
     table = tmp_path / "bsuite.csv"
-    for agent, score in (("DQN", 0.25), ("R2D2", 0.5), ("DQN", 1.0)):
+    for agent, found in (
+        ("DQN", {"bandit": (0.75, 1), "catch": (0.25, 1)}),
+        ("R2D2", {"catch": (0.5, 1)}),
+        ("DQN", {"catch": (1.0, 1)}),
+    ):
         (tmp_path / agent).mkdir(exist_ok=True)
         (tmp_path / agent / "commits.txt").write_text("b\na\nb\n")
-        bsuite_scores.save(table, tmp_path / agent, 100, {"catch": (score, 1)})
+        bsuite_scores.save(table, tmp_path / agent, 100, found)
     with table.open(newline="") as file:
         saved = [(row["agent"], row["kinds"], row["score"], row["of"], row["commit"]) for row in csv.DictReader(file)]
+    kinds = "basic credit_assignment"
     assert saved == [
-        (agent, "basic credit_assignment", score, "20", "a b") for agent, score in (("R2D2", "0.5"), ("DQN", "1.0"))
+        ("DQN", "basic", "0.75", "20", "a b"),
+        ("R2D2", kinds, "0.5", "20", "a b"),
+        ("DQN", kinds, "1.0", "20", "a b"),
     ]
+
+
+def test_experiment_that_bsuite_does_not_have_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("bsuite")
+    with pytest.raises(SystemExit) as error:
+        bsuite_scores.main(["DQN", "--experiments", "catch", "ctach", "--out", str(tmp_path / "runs")])
+    assert error.value.code == 2
+    assert capsys.readouterr().err.endswith("umbrella_distract, umbrella_length, got ctach\n")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:pandas", "ignore:.*grouping columns:FutureWarning")
