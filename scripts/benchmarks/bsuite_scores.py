@@ -45,7 +45,7 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "DQN": ("DQN", "MlpPolicy", PAPER),
     "switches": (
         "DQN", "MlpPolicy",
-        {**PAPER, "double_q": True, "n_steps": 3, "munchausen": True, "prioritized_replay": True, "normalize_rewards": True},
+        {**PAPER, "double_q": True, "n_steps": 3, "munchausen": True, "normalize_rewards": True},
     ),
     "R2D2": (
         "R2D2", "MlpLstmPolicy",
@@ -61,6 +61,10 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     ),
 }  # fmt: skip
 """Name of an agent to its class, policy and settings.
+
+The switches were chosen on bandit_noise/12, catch_noise/12, catch_scale/19 and discounting_chain/0 (seed 0): 0.81, 0.76, 0.94 and
+0.61, without them 0.64, 0.68, 0.75 and 0.40. With prioritized replay as well, which takes half as long again, 0.72, 0.73, 0.94 and
+0.72, with that but without Munchausen rewards 0.74, 0.69, 0.94 and 0.62.
 
 R2D2 has a GRU: after 3,000 episodes of memory_len/16 (40 steps), exploring with 0.4, its regret was 0.68 of that of random actions,
 with an LSTM of the same size 1.00 (seed 0)."""
