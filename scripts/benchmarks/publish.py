@@ -521,7 +521,6 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
     ]
     scores = {agent: [float(row["score"]) for row in shown if row["agent"] == agent] for agent in agents}
     means = [f"{fmean(scores[agent]):.2f} of {len(scores[agent])}" for agent in agents]
-    most = max(int(row["settings"]) for row in rows)
     commits = sorted({f"`{commit}`" for row in rows for commit in row["commit"].split()})
     parts = [
         "# bsuite",
@@ -529,9 +528,9 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; their pixels are read as "
         "numbers from 0 to 255, where bsuite 0.3.6 has signed bytes.",
-        "```bash\npip install bsuite\n"
-        f"python scripts/benchmarks/bsuite_scores.py {agents[0]} --out runs/bsuite --settings {most}\n```",
-        "`DQN` has the settings of bsuite's own DQN; those of other agents are in the script.",
+        "\n".join(["```bash", "pip install bsuite", *bsuite_commands(rows), "```"]),
+        "`DQN` has the settings of bsuite's own DQN, `switches` those with double Q-learning, three-step returns, Munchausen rewards "
+        "and normalized rewards; the numbers are in the script.",
         "An experiment has several settings, which differ in seed, size or scale. The number in parentheses is the number of "
         "settings trained on, evenly spaced from the first to the last; the score of few settings is coarse, since the first is often "
         f"the easiest and the last the hardest. Commits: {', '.join(commits)}. Columns without a number in parentheses are scores "
@@ -540,6 +539,24 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "![Mean score of each kind of experiment](../pictures/results-bsuite.svg)",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def bsuite_commands(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns the commands for the rows, for each agent one for each number of settings; more settings include the fewer."""
+    groups: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        groups[row["agent"]][int(row["settings"])].append(row["experiment"])
+    total = len({row["experiment"] for row in rows})
+    commands = []
+    for agent, counts in groups.items():
+        left = sum(map(len, counts.values()))
+        for count, experiments in sorted(counts.items()):
+            named = "" if left == total else f" --experiments {' '.join(experiments)}"
+            commands.append(
+                f"python scripts/benchmarks/bsuite_scores.py {agent}{named} --settings {count} --out runs/bsuite"
+            )
+            left -= len(experiments)
+    return commands
 
 
 def by_kind(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]:

@@ -217,7 +217,7 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
             "experiment": name,
             "kinds": kinds[name],
             "score": score,
-            "settings": 5,
+            "settings": 2 if name == "deep_sea" else 5,
             "of": 20,
             "commit": "a",
         }
@@ -232,7 +232,12 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
     publish.main([])
     page = (site / "pages" / "results" / "bsuite.md").read_text()
     assert "\n| catch | basic, credit assignment | 20 | 1.00 (5) | 0.25 (5) | 0.92 |\n" in page
-    assert "\n| deep_sea | exploration | 20 | 0.00 (5) |  |  |\n" in page
+    assert "\n| deep_sea | exploration | 20 | 0.00 (2) |  |  |\n" in page
+    assert [line.split("bsuite_scores.py ")[1] for line in page.splitlines() if line.startswith("python ")] == [
+        "DQN --settings 2 --out runs/bsuite",
+        "DQN --experiments bandit catch --settings 5 --out runs/bsuite",
+        "R2D2 --experiments bandit catch --settings 5 --out runs/bsuite",
+    ]
     assert "\n| **mean** |  |  | 0.50 of 3 | 0.25 of 2 | 0.92 of 1 |\n" in page
     assert publish.by_kind(publish.read(site / "data" / "bsuite.csv")) == {
         "DQN": {"basic": 0.75, "credit_assignment": 1.0, "exploration": 0.0},
