@@ -569,7 +569,10 @@ def by_kind(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]:
 
 
 def radar(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Returns an SVG file with an axis from 0 to 1 for each kind, and a closed line for each agent through the kinds it has."""
+    """Returns an SVG file with an axis from 0 to 1 for each kind, and a closed line for each agent through the kinds it has.
+
+    An agent that has one kind has a line from the centre.
+    """
     kinds = sorted({kind for values in scores.values() for kind in values})
     width, height, radius = 440, 300, 110
     angles = 2 * np.pi * np.arange(len(kinds)) / len(kinds)
@@ -577,6 +580,7 @@ def radar(scores: Mapping[str, Mapping[str, float]]) -> str:
 
     def closed(values: Mapping[str, float], style: str) -> str:
         ends = [(value * axes[kind][0], value * axes[kind][1]) for kind, value in sorted(values.items())]
+        ends = ends if len(ends) > 1 else [(0.0, 0.0), *ends]
         return f'<path class="{style}" d="M{"L".join(f"{width / 2 + x:.1f} {height / 2 + y:.1f}" for x, y in ends)}Z"/>'
 
     marks = [closed(dict.fromkeys(kinds, size), "grid") for size in (0.25, 0.5, 0.75, 1.0)]

@@ -250,3 +250,5 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
     basic, _, exploration = lines["line c0"]  # clockwise from the top: basic, credit assignment, exploration
     assert (basic, exploration) == (f"220.0 {150 - 0.75 * 110:.1f}", "220.0 150.0")
     assert len(lines["line c1"]) == 2  # not a score of 0 where it has none
+    alone = ElementTree.fromstring(publish.radar({"a": {"x": 1.0, "y": 1.0}, "b": {"y": 0.5}}))
+    assert 'd="M220.0 150.0L220.0 205.0Z"' in ElementTree.tostring(alone, encoding="unicode")
