@@ -169,7 +169,7 @@ def open_for_evaluation(model: ModelLike, env: EnvLike) -> Stream:
                 stream.close()
             raise SpaceError(
                 f"{name} of the environment must be {wanted}, as of the model, got {found}. Evaluate on an environment with the same "
-                f"spaces."
+                f"spaces, such as model.get_env(), or one made with the env_kwargs of the model's preset."
             )
     return stream
 
