@@ -542,21 +542,16 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
 
 
 def bsuite_commands(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns the commands for the rows, for each agent one for each number of settings; more settings include the fewer."""
-    groups: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Returns the commands for the rows: one for each agent and number of settings, with the names of its experiments if not all."""
+    groups: dict[tuple[str, int], list[str]] = defaultdict(list)
     for row in rows:
-        groups[row["agent"]][int(row["settings"])].append(row["experiment"])
+        groups[row["agent"], int(row["settings"])].append(row["experiment"])
     total = len({row["experiment"] for row in rows})
-    commands = []
-    for agent, counts in groups.items():
-        left = sum(map(len, counts.values()))
-        for count, experiments in sorted(counts.items()):
-            named = "" if left == total else f" --experiments {' '.join(experiments)}"
-            commands.append(
-                f"python scripts/benchmarks/bsuite_scores.py {agent}{named} --settings {count} --out runs/bsuite"
-            )
-            left -= len(experiments)
-    return commands
+    return [
+        f"python scripts/benchmarks/bsuite_scores.py {agent} --settings {count} --out runs/bsuite"
+        + (f" --experiments {' '.join(experiments)}" if len(experiments) < total else "")
+        for (agent, count), experiments in sorted(groups.items())
+    ]
 
 
 def by_kind(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]:

@@ -234,9 +234,13 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
     assert "\n| catch | basic, credit assignment | 20 | 1.00 (5) | 0.25 (5) | 0.92 |\n" in page
     assert "\n| deep_sea | exploration | 20 | 0.00 (2) |  |  |\n" in page
     assert [line.split("bsuite_scores.py ")[1] for line in page.splitlines() if line.startswith("python ")] == [
-        "DQN --settings 2 --out runs/bsuite",
-        "DQN --experiments bandit catch --settings 5 --out runs/bsuite",
-        "R2D2 --experiments bandit catch --settings 5 --out runs/bsuite",
+        "DQN --settings 2 --out runs/bsuite --experiments deep_sea",
+        "DQN --settings 5 --out runs/bsuite --experiments bandit catch",
+        "R2D2 --settings 5 --out runs/bsuite --experiments bandit catch",
+    ]
+    rows = [{"agent": "DQN", "experiment": name, "settings": "2"} for name in ("bandit", "catch")]
+    assert publish.bsuite_commands(rows) == [
+        "python scripts/benchmarks/bsuite_scores.py DQN --settings 2 --out runs/bsuite"
     ]
     assert "\n| **mean** |  |  | 0.50 of 3 | 0.25 of 2 | 0.92 of 1 |\n" in page
     assert publish.by_kind(publish.read(site / "data" / "bsuite.csv")) == {
