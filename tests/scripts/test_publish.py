@@ -238,8 +238,8 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
         "DQN --settings 5 --out runs/bsuite --experiments bandit catch",
         "R2D2 --settings 5 --out runs/bsuite --experiments bandit catch",
     ]
-    rows = [{"agent": "DQN", "experiment": name, "settings": "2"} for name in ("bandit", "catch")]
-    assert publish.bsuite_commands(rows) == [
+    two_settings = [{"agent": "DQN", "experiment": name, "settings": "2"} for name in ("bandit", "catch")]
+    assert publish.bsuite_commands(two_settings) == [
         "python scripts/benchmarks/bsuite_scores.py DQN --settings 2 --out runs/bsuite"
     ]
     assert "\n| **mean** |  |  | 0.50 of 3 | 0.25 of 2 | 0.92 of 1 |\n" in page
