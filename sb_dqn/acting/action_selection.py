@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from sb_dqn.accelerate import Mode
-from sb_dqn.acting.lane_state import HeldNumbers, RecurrentState, Redraws
+from sb_dqn.acting.lane_state import ActingMembers, HeldNumbers, RecurrentState, Redraws
 from sb_dqn.acting.network_runner import NetworkRunner, Transform, unchanged
 from sb_dqn.buffers.rollout_buffer import Before
 from sb_dqn.exploration import Exploration
@@ -129,7 +129,8 @@ class ActionSelector(ABC):
 class QActionSelector(ActionSelector):
     """Selects actions by Q-values and an exploration strategy.
 
-    The network runs at each tick, even for uniform actions, if its values are stored or its policy is recurrent.
+    The network runs at each tick, even for uniform actions, if its values are stored or its policy is recurrent. Of an ensemble, one
+    member acts in a lane until the end of its episode.
 
     Args:
         config: networks, and what is stored.
@@ -147,9 +148,16 @@ class QActionSelector(ActionSelector):
         self.exploration = exploration
         self.exploration.num_lanes = num_lanes
         self.stores_q_values = config.stores_q_values or self.policy.recurrent
-        self.runs_always = config.stores_value or self.stores_q_values
-        greedy = self.policy.values if exploration.needs_values else self.policy.greedy
-        self.runner = config.runner(self.policy.values_step if self.runs_always else greedy, noise)
+        ensemble = self.policy.config.ensemble
+        self.runs_always = config.stores_value or self.stores_q_values or ensemble is not None
+        function = self.policy.values_step
+        if ensemble is not None:
+            self.parts["members"] = ActingMembers(ensemble.members, num_lanes, self.rng)
+            function = self.policy.values_of_members
+        elif not self.runs_always:
+            function = self.policy.values if exploration.needs_values else self.policy.greedy
+        self.runner = config.runner(function, noise)
+        self.stores_value = config.stores_value
         self._later_mode = config.later_mode
 
     def _choose_mode(self) -> None:
@@ -169,6 +177,8 @@ class QActionSelector(ActionSelector):
             return self.exploration.select(lambda: self.runner.run_single(observe(), mask), mask)
         inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         q, *state = self.runner(observe(), mask, *inputs)
+        if "members" in self.parts:
+            q = q[np.arange(self.num_lanes), self.parts["members"].of(rows)]
         values = self.exploration.needs_values
         action: ActionArray = (
             self.actions.uniform(self.num_lanes, self.rng, mask)
@@ -176,7 +186,7 @@ class QActionSelector(ActionSelector):
             else self.exploration.select(lambda: q if values else q.argmax(-1), mask)
         )
         if not self.stores_q_values:
-            self.extras = {"value": best_value(q)}
+            self.extras = {"value": best_value(q)} if self.stores_value else {}
             return action
         taken = np.take_along_axis(q, action[..., None], -1)[..., 0]
         self.extras = {"q_taken": taken.astype(np.float32), "q_best": q.max(-1).astype(np.float32)}

@@ -47,6 +47,26 @@ def q_values(model: ModelLike, *call: object) -> FloatArray:
     return found
 
 
+def uncertainty(model: ModelLike, *call: object) -> FloatArray:
+    """Returns the disagreement of `BaseAlgorithm.uncertainty`, whose arguments `call` are.
+
+    Raises:
+        MissingPart: the model has no ensemble.
+    """
+    policy = model.policy
+    if not isinstance(policy, QPolicy) or policy.config.ensemble is None:
+        raise MissingPart(
+            f"uncertainty requires an ensemble, got {type(model).__name__} without one. Use DQN or one of its family with "
+            f"ensemble=True."
+        )
+
+    def spread(obs: dict[str, Tensor], mask: Tensor | None) -> tuple[Tensor]:
+        return (policy.values_of_members(obs, mask)[0].std(1, correction=0),)
+
+    found: FloatArray = model.predictor.evaluate(spread, *call)[0]
+    return found
+
+
 def distribution(model: ModelLike, *call: object) -> ReturnDistribution:
     """Returns the distribution of `BaseAlgorithm.distribution`, whose arguments `call` are.
 
@@ -64,7 +84,14 @@ def distribution(model: ModelLike, *call: object) -> ReturnDistribution:
 
     def step(obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         value = net.step(obs, mask, *inputs)[0] if inputs else net(obs, mask)
-        return atoms_and_probabilities(value)
+        atoms, probabilities = atoms_and_probabilities(value)
+        if policy.config.ensemble is None:
+            return atoms, probabilities
+        members = policy.config.ensemble.members  # a mixture, with the atoms of all of them
+        atoms, probabilities = (
+            x.view(members, -1, *x.shape[1:]).movedim(0, -2).flatten(-2) for x in (atoms, probabilities / members)
+        )
+        return atoms, probabilities
 
     arrays: tuple[npt.NDArray[np.float32], ...] = model.predictor.evaluate(step, *call)
     return ReturnDistribution(*arrays)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sb_dqn.policies.base import Policy, StochasticPolicy
-from sb_dqn.types import ActionArray, Array, FloatArray, Rows, State
+from sb_dqn.types import ActionArray, Array, FloatArray, IntArray, Rows, State, any_true
 
 
 class RecurrentInputs(NamedTuple):
@@ -55,6 +55,37 @@ class RecurrentState:
 
     def load_state_dict(self, state: State) -> None:
         self.state = state["state"].numpy().copy()
+        self.last = state["last"].numpy().copy()
+
+
+class ActingMembers:
+    """Members of an ensemble that act in B lanes, each drawn anew where an episode begins.
+
+    Args:
+        members: number of members.
+        num_lanes: B.
+        rng: generator.
+    """
+
+    def __init__(self, members: int, num_lanes: int, rng: np.random.Generator) -> None:
+        self.members = members
+        self.rng = rng
+        self.member = np.zeros(num_lanes, np.int64)
+        self.last = np.ones(num_lanes, np.bool_)
+        """`[B]`, True where an episode ended at the latest rows."""
+
+    def of(self, rows: Rows) -> IntArray:
+        """Returns the members `[B]` of the open rows."""
+        begins, self.last = rows.begins(self.last)
+        if any_true(begins):
+            self.member = np.where(begins, self.rng.integers(self.members, size=len(begins)), self.member)
+        return self.member
+
+    def state_dict(self) -> State:
+        return {"member": torch.from_numpy(self.member.copy()), "last": torch.from_numpy(self.last.copy())}
+
+    def load_state_dict(self, state: State) -> None:
+        self.member = state["member"].numpy().copy()
         self.last = state["last"].numpy().copy()
 
 

@@ -18,10 +18,12 @@ from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedul
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.exploration import Exploration, as_exploration
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
+from sb_dqn.nn.ensemble import Ensemble
 from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
+from sb_dqn.objectives.ensemble import EnsembleObjective
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent import RecurrentReplayObjective
 from sb_dqn.objectives.self_prediction import SelfPrediction, SelfPredictionObjective
@@ -94,6 +96,7 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     self_prediction: bool | Settings
     target: str
     iterations: int
+    ensemble: bool | int | Settings
 
 
 TARGETS = ("copy", "shared")
@@ -134,7 +137,7 @@ class DQN(OffPolicyAlgorithm):
         value_loss: values by classification (arXiv 2403.03950): True or "hl_gauss", "two_hot", or a dict of `kind`, `bins`, `v_min`,
             `v_max`, `transform`, see `Bins`; False learns by regression with `loss`.
         exploration: "epsilon", "boltzmann", "none" (greedy), or a dict of `kind`, `schedule`, `ladder`, `ladder_alpha`, `ladder_min`,
-            `off_after`, `temperature`, or a subclass of `Exploration`. If None, it is "epsilon", or "none" with `noisy`.
+            `off_after`, `temperature`, or a subclass of `Exploration`. If None, it is "epsilon", or "none" with `noisy` or `ensemble`.
         evaluation_eps: epsilon of `predict(deterministic=False)`. If None, it is the current epsilon.
         policy_kwargs: keywords of the policy, `optimizer_class` and `optimizer_kwargs`.
         precision: "fp32", or "bf16": bfloat16 forward and backward with float32 master weights; "auto": "bf16" where the device
@@ -147,6 +150,9 @@ class DQN(OffPolicyAlgorithm):
             target of the next and becomes it every `target_update_interval` env steps.
         iterations: number K of heads that learn with target="shared", each the Bellman update of the one before. While
             learning, each action is that of a random head; `predict` and `q_values` read the last head.
+        ensemble: bootstrapped DQN (arXiv 1602.04621, with priors: 1806.03335): several members on the same features, of which one acts
+            until the end of an episode, so that exploration is consistent over many steps; `predict` and `q_values` take their
+            mean. True, a number of members, or a dict of `members`, `prior_scale`, `share`, see `Ensemble`.
         return_model: head and loss, for subclasses. If None, the network learns the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
@@ -197,6 +203,7 @@ class DQN(OffPolicyAlgorithm):
         self_prediction: bool | Settings = False,
         target: str = "copy",
         iterations: int = 1,
+        ensemble: bool | int | Settings = False,
         return_model: ReturnModel | None = None,
         **shared: Unpack[OffPolicyKeywords],
     ) -> None:
@@ -221,16 +228,19 @@ class DQN(OffPolicyAlgorithm):
         prediction = check_switch("self_prediction", self_prediction, SelfPrediction)
         acts = check_choice("act_with", act_with, ("online", "target"))
         heads = shared_heads(target, iterations, acts)
+        several = check_switch("ensemble", ensemble, Ensemble, number="members")
         network = QNetworkConfig(
-            model.distribution, check_bool("dueling", dueling), noise, acts, prediction is not None, heads
+            model.distribution, check_bool("dueling", dueling), noise, acts, prediction is not None, heads, several
         )
         policy_config = QPolicyConfig(policy, policy_kwargs, network, has_target=not heads)
+        if several is not None:
+            refuse_with_ensemble(network, policy_config.policy.recurrent, redo=keywords["redo"])
         if heads and policy_config.policy.recurrent:
             raise ConfigurationError(
                 f"policy must be feed-forward with target='shared', got {policy!r}: the targets of a sequence have a recurrent "
                 f"state of their own. Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy', or set target='copy'."
             )
-        chosen = exploration if exploration is not None else "none" if noise else "epsilon"
+        chosen = exploration if exploration is not None else "none" if noise or several else "epsilon"
         epsilon = epsilon_schedule(exploration_initial_eps, exploration_final_eps, exploration_fraction)
         replay = ReplayConfig.from_keywords(
             keywords,
@@ -247,6 +257,8 @@ class DQN(OffPolicyAlgorithm):
         objective = model.objective(bootstrap)
         if heads:
             objective = SharedHeads(objective, heads)
+        if several is not None:
+            objective = EnsembleObjective(objective, several)
         if prediction is not None:
             objective = SelfPredictionObjective(objective, prediction)
         if replay.sequences is not None:
@@ -283,3 +295,20 @@ def shared_heads(target: object, iterations: object, act_with: str) -> int:
             f"iterations must be 1 with target='copy', which is the target of one head, got {count}. Set target='shared'."
         )
     return 0
+
+
+def refuse_with_ensemble(network: QNetworkConfig, recurrent: bool, *, redo: object) -> None:
+    """Refuses what an ensemble does not have.
+
+    Raises:
+        ConfigurationError: another switch makes heads, noise, latent states or sequences, or recycles units.
+    """
+    for given, allowed, fix in (
+        (network.noisy is not None, "noisy must be False", "Its members explore"),
+        (network.iterations > 0, "target must be 'copy'", "Each member has its own target"),
+        (network.self_prediction, "self_prediction must be False", "It is for a single network"),
+        (redo is not False, "redo must be False", "It is for a single network"),
+        (recurrent, "policy must be feed-forward", "Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'"),
+    ):
+        if given:
+            raise ConfigurationError(f"{allowed} with ensemble, got another value. {fix}, or set ensemble=False.")

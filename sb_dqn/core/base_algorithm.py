@@ -546,8 +546,8 @@ class BaseAlgorithm(ABC):
     ) -> FloatArray:
         """Returns the action values by which `predict(deterministic=True)` selects.
 
-        They are the means of a distribution (distorted by `risk`, if set), and in the units of the loss: discounted sums of
-        normalized rewards with `normalize_rewards`, rescaled ones with the value rescaling of R2D2.
+        They are the means of a distribution (distorted by `risk`, if set) and of the members of an ensemble, and in the units of the
+        loss: discounted sums of normalized rewards with `normalize_rewards`, rescaled ones with the value rescaling of R2D2.
 
         Args: as in `predict`.
 
@@ -560,6 +560,22 @@ class BaseAlgorithm(ABC):
             SpaceError: shape, dtype or keys differ from the model's spaces.
         """
         return action_values.q_values(self, observation, state, episode_start, action_masks, reward)
+
+    def uncertainty(self, observation: Any, action_masks: object = None) -> FloatArray:
+        """Returns how much the members of an ensemble disagree: the standard deviations of their action values.
+
+        It is large for observations that training has not reached, where the members have their different priors only.
+
+        Args: as in `predict`.
+
+        Returns:
+            In the shape and the units of `q_values`; 0 for illegal actions.
+
+        Raises:
+            MissingPart: the model has no ensemble.
+            SpaceError: shape, dtype or keys differ from the model's spaces.
+        """
+        return action_values.uncertainty(self, observation, None, None, action_masks, None)
 
     def distribution(
         self,

@@ -23,6 +23,7 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.streams.sb3 import has_stacks_of
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.nn.ensemble import EnsembleOutputs
 from sb_dqn.nn.heads.shared import shared_outputs
 from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
@@ -378,6 +379,12 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
             raise ConfigurationError(
                 f"{type(policy.q_net).__name__} must have several heads with target='shared', got one. Make it from its `config`, "
                 f"with the output layer that `make_head` of the distribution gets, or set target='copy'."
+            )
+        outputs = [part for part in policy.q_net.modules() if isinstance(part, EnsembleOutputs)]
+        if policy.config.ensemble is not None and not outputs:
+            raise ConfigurationError(
+                f"{type(policy.q_net).__name__} must have several members with ensemble, got one. Derive it from QNetwork, or set "
+                f"ensemble=False."
             )
         if not self.has_target:
             del policy.q_net_target

@@ -14,7 +14,7 @@ from sb_dqn.learning.learner import Learner
 from sb_dqn.policies import QPolicy, SACPolicy
 from sb_dqn.rng import torch_seeded
 
-KEPT = {"features", "transition"}
+KEPT = {"features", "transition", "prior"}
 """Names of the modules that keep a share: the features extractor, and the transitions of latent states."""
 
 

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
+from sb_dqn.nn.ensemble import Ensemble, EnsembleLinear, EnsembleOutputs, Prior
 from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
 from sb_dqn.nn.heads.shared import SharedOutputs
 from sb_dqn.nn.latent import LatentModel, latent_shape, renormalized
@@ -38,6 +39,7 @@ class QNetworkConfig:
         act_with: "online" or "target": the network that selects actions.
         self_prediction: the network has a model of latent states, and the hidden layers read these renormalized.
         iterations: K, number of heads that learn, with head 0 as the target of the first; 0 is a single head.
+        ensemble: number of members, each with its own hidden layers and head on the same features. If None, there is one.
     """
 
     distribution: Distribution = field(default_factory=Scalar)
@@ -46,9 +48,12 @@ class QNetworkConfig:
     act_with: str = "online"
     self_prediction: bool = False
     iterations: int = 0
+    ensemble: Ensemble | None = None
 
     @property
     def linear(self) -> MakeLinear:
+        if self.ensemble is not None:
+            return partial(EnsembleLinear, members=self.ensemble.members)
         return Linear if self.noisy is None else partial(NoisyLinear, noisy=self.noisy)
 
 
@@ -126,8 +131,11 @@ class QNetwork(nn.Module):
         scale = 1.0 / math.sqrt(2.0) if torso.scale_trunk_gradient else 1.0
         two_streams = config.dueling and not torso.share_last_layer
         self.last: nn.Module = DuelingStreams(last(), last(), scale) if two_streams else last()
+        ensemble = config.ensemble
+        with_prior = ensemble is not None and ensemble.prior_scale > 0
+        single = Outputs if ensemble is None else partial(EnsembleOutputs, with_prior=with_prior)
         outputs = partial(
-            partial(SharedOutputs, iterations=config.iterations) if config.iterations else Outputs,
+            partial(SharedOutputs, iterations=config.iterations) if config.iterations else single,
             config.linear,
             torso.widths[-1] if torso.widths else width,
             branches=actions.branches,
@@ -138,6 +146,10 @@ class QNetwork(nn.Module):
         self.head: Any = config.distribution.make_head(
             lambda depth: outputs(depth=depth), None if even else torch.as_tensor(actions.legal)
         )
+        self.prior: Prior | None = None
+        if ensemble is not None and with_prior:
+            size: Any = cast(Any, self.head).outputs.num_prior
+            self.prior = Prior(features, torso.widths, torso.activation_fn, size, ensemble)
         self.latent_model: LatentModel | None = None
         if config.self_prediction:
             shape = None if torso.widths[:-1] else latent_shape(features)
@@ -154,7 +166,7 @@ class QNetwork(nn.Module):
     def forward(
         self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None, acting: bool = False
     ) -> Any:
-        """Returns a value object.
+        """Returns a value object; of an ensemble, for K N rows, those of one member after those of another.
 
         Args:
             obs: observations, a flat dict of `[N, *shape]`; for a recurrent network its recurrent features
@@ -167,25 +179,38 @@ class QNetwork(nn.Module):
         if acting and noise is not None and self.config.iterations > 1:
             noise = self._with_heads(noise)
         x, fractions = self.embed(obs, noise, acting)
+        if self.config.ensemble is not None and mask is not None:
+            mask = mask.repeat(self.config.ensemble.members, *(1,) * (mask.dim() - 1))
         return self.head(x, mask, noise, fractions)
 
     def _make_xavier(self) -> None:
-        own = set() if self.embedding is None else set(self.embedding.modules())
+        own = {module for part in (self.embedding, self.prior) if part is not None for module in part.modules()}
         for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Conv2d, NoisyLinear)) and module not in own:
-                nn.init.xavier_uniform_(module.weight)
+            if isinstance(module, (nn.Linear, nn.Conv2d, NoisyLinear, EnsembleLinear)) and module not in own:
+                members = module.weight.view(module.shape) if isinstance(module, EnsembleLinear) else [module.weight]
+                for weight in members:
+                    nn.init.xavier_uniform_(weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
     def embed(self, obs: dict[str, Tensor], noise: Noise | None = None, acting: bool = False) -> tuple[Tensor, Any]:
         """Returns the features `[N, ..., H]` that the head maps to values, and the fractions of an implicit head. See `forward`."""
-        x = self.torso(self.features(obs) if self.recurrent_layer is None else obs[FEATURES], noise)
+        x = self.features(obs) if self.recurrent_layer is None else obs[FEATURES]
+        ensemble = self.config.ensemble
+        x = self.torso(x if ensemble is None else x.unsqueeze(0), noise)
         if self.latent_model is not None:
             x = renormalized(x)
         fractions = None
         if self.embedding is not None:
-            x, fractions = self.embedding(x, noise, acting)
-        return self.last(x, noise), fractions
+            rows = x if ensemble is None else x.expand(ensemble.members, -1, -1).flatten(0, 1)
+            x, fractions = self.embedding(rows, noise, acting)
+            x = x if ensemble is None else x.unflatten(0, (ensemble.members, -1))
+        x = self.last(x, noise)
+        if self.prior is not None:
+            prior = self.prior(obs)
+            prior = prior.view(*prior.shape[:2], *(1,) * (x.dim() - 3), -1)
+            x = torch.cat([x.expand(len(prior), *x.shape[1:]), prior.expand(-1, -1, *x.shape[2:-1], -1)], -1)
+        return x, fractions
 
     def _with_heads(self, noise: Noise) -> Noise:
         """Returns noise whose last uniform numbers have become one of the heads 1 to K for each row."""
@@ -303,6 +328,7 @@ class QNetwork(nn.Module):
         """
         if not self.noise_width and not uniform:
             return None
+        rows *= 1 if self.config.ensemble is None else self.config.ensemble.members
         factorised = self.config.noisy is None or self.config.noisy.kind == "factorised"
         draws = rows if per_row and factorised else 1
         return Noise.zeros((draws, self.noise_width), (rows, uniform), device, factorised)
@@ -322,6 +348,6 @@ class QNetwork(nn.Module):
         twin = copy.deepcopy(self).to(dtype)
         twin.features.dtype = dtype
         recurrent = self.recurrent_layer is not None
-        for name in ("recurrent_layer", "torso", "embedding", "last", "head") if recurrent else ("head",):
+        for name in ("recurrent_layer", "torso", "embedding", "last", "head") if recurrent else ("head", "prior"):
             setattr(twin, name, getattr(self, name))
         return twin

@@ -102,10 +102,12 @@ class QPolicy(Policy):
             hidden = kwargs.pop("features_dim", hidden)
             cnn_layers = [] if hidden is None else [check_int("features_dim", hidden, 1)]
             kwargs["features_dim"] = None
-        elif spectral_norm and self.config.noisy is not None:
+        elif spectral_norm and (self.config.noisy is not None or self.config.ensemble is not None):
+            other = (
+                "noisy, whose noise changes the weights" if self.config.noisy else "ensemble, whose layers are several"
+            )
             raise ConfigurationError(
-                "policy_kwargs['spectral_norm'] must be False with noisy=True, whose noise changes the weights, got True. "
-                "Give one of them."
+                f"policy_kwargs['spectral_norm'] must be False with {other}, got True. Give one of them."
             )
         widths = self.net_arch if recurrent_config is not None else [*cnn_layers, *self.net_arch]
         self._torso = TorsoConfig(
@@ -140,10 +142,22 @@ class QPolicy(Policy):
         return self.network_class(self.make_features(), self._torso, self.actions, self.config, self.recurrent_config)
 
     def values(self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None) -> Tensor:
-        """Returns action values `[N, (D,) A]`, lowest for illegal actions; at the start of an episode if recurrent."""
+        """Returns action values `[N, (D,) A]`, lowest for illegal actions; at the start of an episode if recurrent.
+
+        Those of an ensemble are the means over its members.
+        """
         if self.recurrent:
             return self.values_step(obs, mask, *self.initial_inputs(obs), noise=noise)[0]
-        return self.acting_network(obs, mask, noise, acting=True).q  # type: ignore[no-any-return]  # nn.Module.__call__
+        q: Tensor = self.acting_network(obs, mask, noise, acting=True).q
+        return q if self.config.ensemble is None else q.view(self.config.ensemble.members, -1, *q.shape[1:]).mean(0)
+
+    def values_of_members(
+        self, obs: dict[str, Tensor], mask: Tensor | None = None, noise: Noise | None = None
+    ) -> tuple[Tensor]:
+        """Returns the action values of all members of an ensemble, `[N, K, (D,) A]`."""
+        assert self.config.ensemble is not None
+        q: Tensor = self.acting_network(obs, mask, noise, acting=True).q
+        return (q.view(self.config.ensemble.members, -1, *q.shape[1:]).transpose(0, 1),)
 
     def values_step(
         self, obs: dict[str, Tensor], mask: Tensor | None, *inputs: Tensor, noise: Noise | None = None

@@ -47,6 +47,10 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "DQN", "MlpPolicy",
         {**PAPER, "double_q": True, "n_steps": 3, "munchausen": True, "normalize_rewards": True},
     ),
+    "ensemble": (
+        "DQN", "MlpPolicy",
+        {**PAPER, "batch_size": 128, "learning_starts": 128, "exploration": "none", "ensemble": {"members": 20}},
+    ),
     "R2D2": (
         "R2D2", "MlpLstmPolicy",
         {

@@ -73,6 +73,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "SAC of boxes, two-hot": {"env": "box", "value_loss": "two_hot"},
     "DQN, shared heads": {"target": "shared", "iterations": 3, "noisy": True, "prioritized_replay": True},
     "IQN, shared heads": {"target": "shared", "iterations": 3, "double_q": True},
+    "DQN, ensemble": {"ensemble": 3, "prioritized_replay": True},
+    "IQN, ensemble": {"ensemble": 3, "double_q": True},
     "DQN with an LSTM": {**REPLAYED, "prioritized_replay": True, "double_q": True},
     **{f"{name} with an LSTM": REPLAYED for name in ("CategoricalDQN", "QRDQN", "IQN", "FQF", "MunchausenDQN")},
     "A2C with an LSTM": {**RECURRENT, "n_steps": 8},

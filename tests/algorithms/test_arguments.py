@@ -64,6 +64,7 @@ TABLE: dict[str, list[Any]] = {
     "torch_compile": ["yes", 1, None],
     "target": ["network", None, True],
     "iterations": [None, 1.5, 0, 2],
+    "ensemble": [None, 1, 2.5, "bootstrapped", {"members": 1}, {"prior_scale": -1}, {"share": 0}, {"share": 1.5}, {"heads": 3}],
     "buffer_device": ["gpu", 3.5, []],
     "buffer_path": [3, True, ["file"]],
     "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],

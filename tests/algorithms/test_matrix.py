@@ -115,6 +115,12 @@ def test_every_pair_as_it_is_traced(combination: Combination) -> None:
     assert (traced.learner.flat - eager.learner.flat).norm() < 1e-3 * moved
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("combination", first_few([row for row in PAIRS if not row["noisy"]], 4), ids=label)
+def test_ensembles(combination: Combination) -> None:
+    check(combination, ensemble=3)
+
+
 FURTHER: dict[str, dict[str, Any]] = {
     "resets": {"resets": 2},
     "redo": {"redo": 1},

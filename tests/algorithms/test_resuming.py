@@ -97,6 +97,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "exploration": "epsilon",
         "resets": 20,
     },
+    "ensemble": {"ensemble": 3, "prioritized_replay": True, "resets": 20},
     "another optimizer": {"policy_kwargs": {"net_arch": [8], "optimizer_class": torch.optim.RMSprop}},
 }
 
@@ -106,12 +107,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("name", "count"),
     a_few(
-        list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 2, 2, 1), strict=True)),
+        list(zip(SETTINGS, (4, 1, 4, 4, 3, 2, 2, 2, 2, 2, 1), strict=True)),
         "priorities",
         "bf16, whole episodes",
         "resets",
         "ReDo",
         "shared heads",
+        "ensemble",
     ),
 )
 def test_settings(name: str, count: int, tmp_path: Path) -> None:

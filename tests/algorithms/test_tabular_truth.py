@@ -115,6 +115,13 @@ SCALAR: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {
 }
 
 SCALAR |= {
+    "an ensemble": ("DQN", {**MORE, "total": 64_000, "ensemble": 3}, greedy_values),
+    "an ensemble without shares, three steps, double, dueling, priorities": (
+        "NStepDQN",
+        {**MORE, **PRIORITIES, "ensemble": {"members": 2, "share": 1.0}, "double_q": True, "dueling": True},
+        partial(greedy_values, 3),
+    ),
+    "an ensemble with a soft policy": ("MunchausenDQN", {**MORE, "ensemble": 3}, soft_values),
     "a shared head": ("DQN", {"target": "shared"}, greedy_values),
     "shared heads": ("DQN", SHARED, greedy_values),
     "shared heads, double, dueling, noisy, priorities": (
@@ -139,7 +146,8 @@ SCALAR |= {
 @pytest.mark.parametrize("case", a_few(SCALAR, "DQN", "MunchausenDQN", "shared heads"))
 def test_values(case: str) -> None:
     name, kwargs, exact = SCALAR[case]
-    check_values(learned(name, **{**MSE, **kwargs}).q, exact())
+    for member in learned(name, **{**MSE, **kwargs}).q.split(STATES):  # of an ensemble, each of them
+        check_values(member, exact())
 
 
 CLASSIFIED: dict[str, tuple[str, Mapping[str, Any], Callable[[], Array]]] = {

@@ -42,6 +42,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "DQN, shared heads": {"target": "shared", "iterations": 3, "double_q": True, "dueling": True, "noisy": True},
     "CategoricalDQN, shared heads": {"target": "shared", "n_steps": 3, "prioritized_replay": True},
     "IQN, shared heads": {"target": "shared", "iterations": 2, "munchausen": True},
+    "DQN, ensemble": {"ensemble": 3, "double_q": True, "dueling": True, "prioritized_replay": True},
+    "IQN, ensemble": {"ensemble": {"members": 3, "share": 1.0}, "munchausen": True},
     "PQN, HL-Gauss": {"value_loss": True, "n_steps": 20},
     "DQN, augmented": {
         **IMAGES,
