@@ -59,7 +59,7 @@ class RecurrentState:
 
 
 class ActingMembers:
-    """Members of an ensemble that act in B lanes, each drawn anew where an episode begins.
+    """Members of an ensemble that act in B lanes, each drawn at the start of an episode.
 
     Args:
         members: number of members.

@@ -234,7 +234,14 @@ class DQN(OffPolicyAlgorithm):
         )
         policy_config = QPolicyConfig(policy, policy_kwargs, network, has_target=not heads)
         if several is not None:
-            refuse_with_ensemble(network, policy_config.policy.recurrent, redo=keywords["redo"])
+            refuse_with_ensemble(
+                noisy,
+                target,
+                policy,
+                policy_config.policy.recurrent,
+                self_prediction=self_prediction,
+                redo=keywords["redo"],
+            )
         if heads and policy_config.policy.recurrent:
             raise ConfigurationError(
                 f"policy must be feed-forward with target='shared', got {policy!r}: the targets of a sequence have a recurrent "
@@ -297,18 +304,28 @@ def shared_heads(target: object, iterations: object, act_with: str) -> int:
     return 0
 
 
-def refuse_with_ensemble(network: QNetworkConfig, recurrent: bool, *, redo: object) -> None:
+def refuse_with_ensemble(noisy: object, target: str, policy: object, recurrent: bool, **single: object) -> None:
     """Refuses what an ensemble does not have.
 
+    Args:
+        noisy, target, policy: as `DQN`.
+        recurrent: True if the policy is recurrent.
+        single: switches for single networks, False if they are off.
+
     Raises:
-        ConfigurationError: another switch makes heads, noise, latent states or sequences, or recycles units.
+        ConfigurationError: one of them is on.
     """
-    for given, allowed, fix in (
-        (network.noisy is not None, "noisy must be False", "Its members explore"),
-        (network.iterations > 0, "target must be 'copy'", "Each member has its own target"),
-        (network.self_prediction, "self_prediction must be False", "It is for a single network"),
-        (redo is not False, "redo must be False", "It is for a single network"),
-        (recurrent, "policy must be feed-forward", "Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'"),
-    ):
-        if given:
-            raise ConfigurationError(f"{allowed} with ensemble, got another value. {fix}, or set ensemble=False.")
+    refused = [
+        ("noisy", "False", noisy is not False, noisy, "Omit it: the members explore"),
+        ("target", "'copy'", target != "copy", target, "Omit it: each member has its own target"),
+        ("policy", "feed-forward", recurrent, policy, "Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'"),
+        *(
+            (name, "False", value is not False, value, "Omit it: it is for a single network")
+            for name, value in single.items()
+        ),
+    ]
+    for name, allowed, is_on, value, fix in refused:
+        if is_on:
+            raise ConfigurationError(
+                f"{name} must be {allowed} with ensemble, got {value!r}. {fix}, or set ensemble=False."
+            )

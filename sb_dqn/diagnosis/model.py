@@ -108,7 +108,9 @@ class _Look:
         if config is not None and (self.target is not self.online or config.shared) and counters.n_updates:
             clock = counters.n_updates * self.steps / counters.lifetime if config.by_updates else self.steps - 1
             self.values["target_share"] = 1.0 - (1.0 - config.tau) ** int(clock // config.interval)
-        if isinstance(self.policy, QPolicy) and self.policy.config.noisy is None and model.exploration is not None:
+        network = self.policy.config if isinstance(self.policy, QPolicy) else None
+        explores = network is not None and (network.noisy is not None or network.ensemble is not None)
+        if network is not None and not explores and model.exploration is not None:
             schedule, off = model.exploration.schedule, model.exploration.off_after == 0
             rates = [model.exploration.rate] if schedule is None else [*schedule.ends(), model.exploration.rate]
             self.values["exploration"] = 0.0 if off else max(rates)

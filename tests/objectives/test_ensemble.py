@@ -246,6 +246,11 @@ def test_the_distribution_is_a_mixture(algorithm: type[DQN]) -> None:
     np.testing.assert_allclose(found.mean, model.q_values(obs), rtol=1e-4, atol=1e-5)
 
 
+def test_its_greedy_actions_are_no_lack_of_exploration() -> None:
+    assert "exploration" not in quick(ensemble=2).diagnose().values
+    assert quick(exploration="none").diagnose().values["exploration"] == 0.0
+
+
 # -- what it is for
 
 
