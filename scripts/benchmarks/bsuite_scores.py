@@ -47,10 +47,7 @@ AGENTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "DQN", "MlpPolicy",
         {**PAPER, "double_q": True, "n_steps": 3, "munchausen": True, "normalize_rewards": True},
     ),
-    "ensemble": (
-        "DQN", "MlpPolicy",
-        {**PAPER, "batch_size": 128, "learning_starts": 128, "exploration": "none", "ensemble": {"members": 20}},
-    ),
+    "ensemble": ("DQN", "MlpPolicy", {**PAPER, "exploration": "none", "ensemble": {"members": 10}}),
     "R2D2": (
         "R2D2", "MlpLstmPolicy",
         {
