@@ -529,8 +529,9 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; their pixels are read as "
         "numbers from 0 to 255, where bsuite 0.3.6 has signed bytes.",
         "\n".join(["```bash", "pip install bsuite", *bsuite_commands(rows), "```"]),
-        "`DQN` has the settings of bsuite's own DQN, `switches` those with double Q-learning, three-step returns, Munchausen rewards "
-        "and normalized rewards; the numbers are in the script.",
+        "`DQN` has the settings of bsuite's own DQN, `ensemble` those with ten members in place of epsilon and batches of 128, "
+        "`switches` those with double Q-learning, three-step returns, Munchausen rewards and normalized rewards; the numbers are in "
+        "the script.",
         "An experiment has several settings, which differ in seed, size or scale. The number in parentheses is the number of "
         "settings trained on, evenly spaced from the first to the last; the score of few settings is coarse, since the first is often "
         f"the easiest and the last the hardest. Commits: {', '.join(commits)}. Columns without a number in parentheses are scores "
