@@ -235,10 +235,10 @@ class DQN(OffPolicyAlgorithm):
         policy_config = QPolicyConfig(policy, policy_kwargs, network, has_target=not heads)
         if several is not None:
             refuse_with_ensemble(
-                noisy,
-                target,
                 policy,
                 policy_config.policy.recurrent,
+                noisy=noisy,
+                target=target,
                 self_prediction=self_prediction,
                 redo=keywords["redo"],
             )
@@ -304,28 +304,28 @@ def shared_heads(target: object, iterations: object, act_with: str) -> int:
     return 0
 
 
-def refuse_with_ensemble(noisy: object, target: str, policy: object, recurrent: bool, **single: object) -> None:
+SINGLE_NETWORK: Settings = {"noisy": False, "target": "copy", "self_prediction": False, "redo": False}
+"""Values of the switches that an ensemble does not have."""
+
+
+def refuse_with_ensemble(policy: object, recurrent: bool, **switches: object) -> None:
     """Refuses what an ensemble does not have.
 
     Args:
-        noisy, target, policy: as `DQN`.
+        policy: as `DQN`.
         recurrent: True if the policy is recurrent.
-        single: switches for single networks, False if they are off.
+        switches: values of the keywords in `SINGLE_NETWORK`.
 
     Raises:
-        ConfigurationError: one of them is on.
+        ConfigurationError: the policy is recurrent, or a switch is on.
     """
-    refused = [
-        ("noisy", "False", noisy is not False, noisy, "Omit it: the members explore"),
-        ("target", "'copy'", target != "copy", target, "Omit it: each member has its own target"),
-        ("policy", "feed-forward", recurrent, policy, "Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'"),
-        *(
-            (name, "False", value is not False, value, "Omit it: it is for a single network")
-            for name, value in single.items()
-        ),
-    ]
-    for name, allowed, is_on, value, fix in refused:
-        if is_on:
+    if recurrent:
+        raise ConfigurationError(
+            f"policy must be feed-forward with ensemble, got {policy!r}. Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy', or set "
+            f"ensemble=False."
+        )
+    for name, off in SINGLE_NETWORK.items():
+        if switches[name] != off:
             raise ConfigurationError(
-                f"{name} must be {allowed} with ensemble, got {value!r}. {fix}, or set ensemble=False."
+                f"{name} must be {off!r} with ensemble, got {switches[name]!r}. Set {name}={off!r} or ensemble=False."
             )

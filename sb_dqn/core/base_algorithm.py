@@ -564,7 +564,7 @@ class BaseAlgorithm(ABC):
     def uncertainty(self, observation: Any, action_masks: object = None) -> FloatArray:
         """Returns how much the members of an ensemble disagree: the standard deviations of their action values.
 
-        It is large for observations that training has not reached, where the members have their different priors only.
+        It is small where the members have learned the same value, and otherwise that of their different initial weights and priors.
 
         Args: as in `predict`.
 

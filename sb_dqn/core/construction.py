@@ -380,8 +380,7 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
                 f"{type(policy.q_net).__name__} must have several heads with target='shared', got one. Make it from its `config`, "
                 f"with the output layer that `make_head` of the distribution gets, or set target='copy'."
             )
-        outputs = [part for part in policy.q_net.modules() if isinstance(part, EnsembleOutputs)]
-        if policy.config.ensemble is not None and not outputs:
+        if policy.config.ensemble and not any(isinstance(part, EnsembleOutputs) for part in policy.q_net.modules()):
             raise ConfigurationError(
                 f"{type(policy.q_net).__name__} must have several members with ensemble, got one. Derive it from QNetwork, or set "
                 f"ensemble=False."

@@ -109,8 +109,7 @@ class _Look:
             clock = counters.n_updates * self.steps / counters.lifetime if config.by_updates else self.steps - 1
             self.values["target_share"] = 1.0 - (1.0 - config.tau) ** int(clock // config.interval)
         network = self.policy.config if isinstance(self.policy, QPolicy) else None
-        explores = network is not None and (network.noisy is not None or network.ensemble is not None)
-        if network is not None and not explores and model.exploration is not None:
+        if network is not None and not (network.noisy or network.ensemble) and model.exploration is not None:
             schedule, off = model.exploration.schedule, model.exploration.off_after == 0
             rates = [model.exploration.rate] if schedule is None else [*schedule.ends(), model.exploration.rate]
             self.values["exploration"] = 0.0 if off else max(rates)

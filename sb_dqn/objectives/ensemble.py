@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sb_dqn.nn.ensemble import Ensemble
+from sb_dqn.objectives.shared_heads import for_each
 from sb_dqn.types import Batch, Network, Objective
 
 PER_ROW = ("action", "return_", "discount", "weight")
@@ -36,7 +35,7 @@ class EnsembleObjective:
 
     def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         members = self.ensemble.members
-        repeated: dict[str, Any] = {name: _repeated(getattr(batch, name), members) for name in PER_ROW}
+        repeated = {name: for_each(getattr(batch, name), members) for name in PER_ROW}
         loss, extras = self.inner(online, target, batch._replace(**repeated))
         loss = loss.view(members, -1)
         if self.ensemble.share < 1.0:
@@ -55,11 +54,6 @@ def learns(place: Tensor, members: int, share: float) -> Tensor:
     """
     member = torch.arange(members, device=place.device).unsqueeze(1)
     key = (place[0] * 1_000_003 + place[1]) * members + member
-    for factor in (0x45D9F3B, 0x119DE1F3):  # multiply and shift, within 32 bits: a hash whose bits are all even
+    for factor in (0x45D9F3B, 0x119DE1F3):  # multiply and shift, within 32 bits: a hash with balanced bits
         key = (((key >> 16) ^ key) * factor) & 0xFFFFFFFF
     return ((key >> 16) ^ key) < share * 2**32
-
-
-def _repeated(x: Tensor, members: int) -> Tensor:
-    """Returns `x` `[N, ...]` once for each member, `[K N, ...]`."""
-    return x.repeat(members, *(1,) * (x.dim() - 1))

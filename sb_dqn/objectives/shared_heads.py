@@ -41,7 +41,7 @@ class SharedHeads:
         here: Any = _Features.of(online, batch.obs, heads)
         with torch.no_grad():
             there: Any = _Features.of(target, batch.next_obs, heads)
-        repeated = {name: _for_each(getattr(batch, name), heads) for name in PER_ROW}
+        repeated = {name: for_each(getattr(batch, name), heads) for name in PER_ROW}
         rows = batch._replace(obs=here, next_obs=there, **repeated)
         loss, extras = self.inner(_read, _read_targets, rows)
         priority = {"priority": extras["priority"].view(heads, -1).mean(0)} if "priority" in extras else {}
@@ -63,7 +63,7 @@ class _Features(NamedTuple):
         net: Any = network.func if isinstance(network, partial) else network
         noise = network.keywords["noise"] if isinstance(network, partial) else None
         x, fractions = net.embed(obs, noise)
-        return cls(net, x, _for_each(fractions, heads), NO_NOISE if noise is None else noise)
+        return cls(net, x, for_each(fractions, heads), NO_NOISE if noise is None else noise)
 
 
 def _read(features: _Features, mask: Tensor | None = None, heads: slice = slice(1, None)) -> Any:
@@ -77,10 +77,18 @@ def _read_targets(features: _Features, mask: Tensor | None = None) -> Any:
     return _read(features, mask, slice(-1))
 
 
-def _for_each(x: Any, heads: int) -> Any:
-    """Returns a tensor, or each tensor of a tuple, repeated along its first axis, and None for None."""
+def for_each(x: Any, heads: int) -> Any:
+    """Repeats rows for several heads.
+
+    Args:
+        x: tensor `[N, ...]`, tuple of such tensors, or None.
+        heads: number K.
+
+    Returns:
+        `[K N, ...]`, the rows of one head after those of another; None for None.
+    """
     if x is None or heads == 1:
         return x
     if isinstance(x, Tensor):
         return x.repeat(heads, *(1,) * (x.dim() - 1))
-    return type(x)(*(_for_each(part, heads) for part in x))
+    return type(x)(*(for_each(part, heads) for part in x))

@@ -148,8 +148,8 @@ class QNetwork(nn.Module):
         )
         self.prior: Prior | None = None
         if ensemble is not None and with_prior:
-            size: Any = cast(Any, self.head).outputs.num_prior
-            self.prior = Prior(features, torso.widths, torso.activation_fn, size, ensemble)
+            count = cast(Any, self.head).outputs.num_prior
+            self.prior = Prior(features, torso.widths, torso.activation_fn, count, ensemble)
         self.latent_model: LatentModel | None = None
         if config.self_prediction:
             shape = None if torso.widths[:-1] else latent_shape(features)

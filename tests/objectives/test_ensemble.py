@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn import DQN, FQF, IQN, QRDQN, CategoricalDQN
+from sb_dqn import DQN, FQF, IQN, QRDQN, CategoricalDQN, Rainbow
 from sb_dqn.acting.lane_state import ActingMembers
 from sb_dqn.errors import ConfigurationError, MissingPart
 from sb_dqn.nn.ensemble import Ensemble, EnsembleLinear
@@ -25,24 +25,16 @@ from sb_dqn.objectives.ensemble import EnsembleObjective, learns
 from sb_dqn.objectives.q_learning import QLearning
 from sb_dqn.policies import MlpPolicy
 from sb_dqn.policies.q_network import QNetwork, QNetworkConfig
-from sb_dqn.types import Batch, Rows, Slot
+from sb_dqn.types import Rows, Slot
 from tests.marks import SLOW
-from tests.tiny import lanes, quick
+from tests.objectives.test_shared_heads import BATCH
+from tests.tiny import Tiny, lanes, quick
 
 TABLES = torch.tensor([
     [[7.0, -9.0], [2.0, 30.0]],  # member 0: values of two states and two actions
     [[4.0, -8.0], [8.0, -1.0]],
 ])  # fmt: skip
 TARGETS = torch.tensor([[[0.0, 0.0], [5.0, 1.0]], [[0.0, 0.0], [3.0, 12.0]]])
-BATCH = Batch(
-    obs={"obs": torch.tensor([0, 0])},
-    action=torch.tensor([0, 0]),
-    return_=torch.tensor([1.0, 1.0]),
-    discount=torch.tensor([0.5, 0.0]),
-    next_obs={"obs": torch.tensor([1, 1])},
-    weight=torch.ones(2),
-    place=torch.tensor([[0, 0], [4, 5]]),
-)
 
 
 def of_tables(tables: Tensor) -> QNetwork:
@@ -237,6 +229,37 @@ def test_predict_follows_the_mean_and_uncertainty_is_their_spread() -> None:
         quick().uncertainty(obs)
 
 
+@SLOW
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"actors": {"processes": 2, "lanes": 1}, "env": Tiny},
+        {"algorithm": Rainbow, "noisy": False},
+        {"precision": "bf16", "dueling": True},
+        {"act_with": "target", "tau": 0.5},
+        {"policy_kwargs": {"net_arch": [8, 8], "xavier_init": True}},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_runs_with_other_parts(settings: dict[str, Any]) -> None:
+    model = quick(ensemble=3, **settings).learn(80)
+    assert model._n_updates > 0
+    assert np.isfinite(model.uncertainty(np.zeros(2, np.float32))).all()
+
+
+def test_xavier_weights_are_drawn_for_each_member() -> None:
+    config = QNetworkConfig(ensemble=Ensemble(50, prior_scale=1.0))
+    net: Any = MlpPolicy(
+        spaces.Box(-1, 1, (6,)), spaces.Discrete(2), net_arch=[8], xavier_init=True, config=config
+    ).q_net
+    hidden = net.last.linears[0]
+    assert hidden.weight.detach().abs().max() == pytest.approx(
+        math.sqrt(6 / (6 + 8)), rel=0.01
+    )  # decoy, of one matrix: sqrt(6 / (6 + 400))
+    assert not hidden.bias.any()
+    assert net.prior.hidden.linears[0].weight.std() == pytest.approx(1 / math.sqrt(6), rel=0.1)
+
+
 @pytest.mark.parametrize("algorithm", [CategoricalDQN, QRDQN, IQN, FQF])
 def test_the_distribution_is_a_mixture(algorithm: type[DQN]) -> None:
     model = quick(algorithm=algorithm, ensemble=3)
@@ -306,6 +329,11 @@ def test_an_ensemble_explores_a_chain_that_epsilon_does_not() -> None:
             obs, reward, ended, _, _ = env.step(int(model.predict(obs, deterministic=True)[0]))
             total += reward
         found[name] = total
+        if name == "ensemble":
+            start, unreachable = np.eye(12 * 12, dtype=np.float32)[
+                [0, 11]
+            ]  # the second: eleven times right in the first row
+            assert model.uncertainty(start)[env.right[0, 0]] < 0.5 * model.uncertainty(unreachable).min()
     assert found["ensemble"] == pytest.approx(0.99)
     assert found["epsilon"] <= 0.0
 
