@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
 from scripts.benchmarks.catch import Catch
-from scripts.benchmarks.curves import mean_sd
 from scripts.benchmarks.suite import ZOO_CARTPOLE
 
 
@@ -74,8 +74,8 @@ def run(task: Task, precision: str, seed: int, episodes: int, device: str = "cpu
 def row(task: Task, precision: str, results: Sequence[tuple[float, float]]) -> str:
     """One line of the table: over the seeds, mean and sd of the mean return of each."""
     means = [mean for mean, _ in results]
-    middle, spread = mean_sd(means)
-    seconds, _ = mean_sd([seconds for _, seconds in results])
+    middle, spread = fmean(means), pstdev(means)
+    seconds = fmean(seconds for _, seconds in results)
     each = ", ".join(f"{mean:.1f}" for mean in means)
     return f"| {task.name} | {precision} | {middle:.1f} ± {spread:.1f} | {each} | {seconds:.0f} s |"
 

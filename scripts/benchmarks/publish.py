@@ -2,7 +2,8 @@
 
 `docs/benchmarks/SUITE.csv` has a row for each run, `SUITE-curves.csv` its evaluations during training. From them a page is
 written for each suite, a section into the page of each algorithm and into the README, and their pictures.
-`docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`; `bsuite-published.csv` has the scores that bsuite's authors published.
+`docs/benchmarks/bsuite.csv` is written by `bsuite_scores.py`; `bsuite-published.csv` has the scores that bsuite's authors published,
+`published.csv` those of other libraries on the tasks of a suite.
 
 Usage: python scripts/benchmarks/publish.py                           # writes pages and pictures
        python scripts/benchmarks/publish.py runs/benchmark_classic    # adds the runs of a benchmark to the data before
@@ -57,6 +58,12 @@ KEY = ("library", "algorithm", "env", "seed")
 SEEDS = 5
 """Runs that an agent should have on a task."""
 PEERS = {"sb3": "Stable-Baselines3"}
+SOURCES = {
+    "RL Baselines3 Zoo": "[RL Baselines3 Zoo](https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md): one agent each, "
+    "± the spread of its episodes; LunarLander is v2.",
+    "XuanCe": "[XuanCe](https://github.com/agi-brain/xuance-benchmarks) 1.3.3: mean ± standard deviation of five seeds.",
+}
+"""Who published scores, and what they are."""
 BEGIN, END = "<!-- written by scripts/benchmarks/publish.py -->", "<!-- end -->"
 STYLE = (
     "svg{font:11px system-ui,sans-serif;fill:#5d6068;--grid:#e9e9e5;--c0:#2563b8;--c1:#d3611c;--c2:#1f8254;--c3:#8a4bb3}"
@@ -151,6 +158,30 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def published(suite: Suite, algorithm: str | None = None) -> list[dict[str, str]]:
+    """Returns the scores that others published of a suite, or of one algorithm on it."""
+    rows = [row for row in read(DATA / "published.csv") if row["suite"] == suite.name]
+    return [row for row in rows if algorithm in (None, row["algorithm"])]
+
+
+def published_text(rows: Iterable[Mapping[str, str]], task: str) -> str:
+    """Returns the scores on a task, with their sources."""
+    found = [row for row in rows if row["env"] == task]
+    return "; ".join(f"{row['source']} {row['score']} ({int(row['steps']):,} env steps)" for row in found)
+
+
+def published_section(suite: Suite) -> list[str]:
+    """Returns a section on the scores that others published of a suite; nothing if there are none."""
+    rows = published(suite)
+    tasks = [task.name for task in suite.tasks if any(row["env"] == task.name for row in rows)]
+    agents = dict.fromkeys((row["source"], row["algorithm"]) for row in rows)
+    scores = {(row["source"], row["algorithm"], row["env"]): f"{row['score']} ({int(row['steps']):,})" for row in rows}
+    lines = [[source, agent, *(scores.get((source, agent, task), "") for task in tasks)] for source, agent in agents]
+    notes = " ".join(text for source, text in SOURCES.items() if any(source == row["source"] for row in rows))
+    header = ["Source", "Agent", *tasks]
+    return ["## Published by others", f"{notes} Env steps in parentheses.", table(header, lines)] if rows else []
+
+
 def cells_of(suite: Suite) -> list[Cell]:
     """Returns the cells of a suite in the order of its tasks; in each, the best agent first."""
     curves = {tuple(row[key] for key in KEY): row["curve"] for row in read(DATA / f"{suite.name}-curves.csv")}
@@ -230,16 +261,19 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
     peers = {(cell.task, cell.library): cell for cell in cells if cell.library != OWN}
     libraries = sorted({library for _, library in peers})
     own = [cell for cell in cells if cell.library == OWN]
+    others = published(suite, algorithm)
     header = ["Task", "Mean ± sd of the runs", "IQM [95 % interval]", "Best evaluation", "Env steps", "CPU s", "Seeds"]
     lines = [
         [cell.task, cell.score, cell.iqm, cell.best, cell.mean("steps"), cell.mean("cpu_seconds"), seeds(cell)]
         + [peer_text(peers.get((cell.task, library))) for library in libraries]
+        + ([published_text(others, cell.task)] if others else [])
         for cell in own
     ]
+    header += [*(PEERS[library] for library in libraries), *(["Published by others"] if others else [])]
     return (
         f"[{suite.title}](../results/{suite.name}.md): presets on seeds that they were not tuned on.\n\n"
         f"```bash\nsb-dqn benchmark {suite.name} --algos {algorithm} --seeds {seeds_option(own)}\n```\n\n"
-        f"{table([*header, *(PEERS[library] for library in libraries)], lines)}\n\n"
+        f"{table(header, lines)}\n\n"
         f"![Evaluations during training: {suite.title}](../pictures/{name})"
     )
 
@@ -317,7 +351,7 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
             columns = ("steps", "seconds", "cpu_seconds")
             lines = [[c.agent, c.score, c.iqm, c.best, *map(c.mean, columns), seeds(c)] for c in of_task]
             parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
-    parts += missing(suite, cells)
+    parts += [*published_section(suite), *missing(suite, cells)]
     return "\n\n".join(parts) + "\n"
 
 

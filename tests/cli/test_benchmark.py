@@ -442,6 +442,6 @@ def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:
         for path in (ROOT / "scripts" / "benchmarks").glob("*.py")
         for found in re.finditer(r'"--seeds".*default=\[([\d, ]+)\]', path.read_text(encoding="utf-8"))
     }
-    assert {"presets.py", "recurrent_ppo.py"} <= defaults.keys()
+    assert {"goals.py", "recurrent_ppo.py"} <= defaults.keys()
     for name, seeds in defaults.items():
         assert len({seed < FIRST_SEED for seed in seeds}) == 1, name

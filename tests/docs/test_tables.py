@@ -78,7 +78,7 @@ def test_every_algorithm_page_has_the_same_sections(page: str) -> None:
     assert re.search(r"arxiv\.org|doi\.org", text)
     assert "```math\n" in text or "equations are Rainbow's" in text
     assert "```python\n" in text
-    assert "scripts/benchmarks/presets.py" in text
+    assert "\nsb-dqn benchmark " in text
 
 
 def test_the_overview_says_which_switches_are_on() -> None:

@@ -88,6 +88,24 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert {path: path.read_text() for path in site.rglob("*.*")} == before
 
 
+def test_scores_of_others_are_next_to_ours(site: Path) -> None:
+    lines = ["suite,source,algorithm,env,score,steps", "classic,XuanCe,DQN,CartPole-v1,488.5 ± 22.9,200000"]
+    lines += ["classic,XuanCe,PPO,Acrobot-v1,-500.0,200000", "continuous,RL Baselines3 Zoo,DQN,CartPole-v1,1.0,1"]
+    (site / "data" / "published.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    publish.main([str(finished(site / "a", {("sb_dqn", "CartPole-v1", 100): 1.0}))])
+    page = (site / "pages" / "results" / "classic.md").read_text()
+    table = page.partition("## Published by others")[2].partition("## ")[0]
+    assert "xuance-benchmarks" in table
+    assert "Zoo" not in table  # of another suite
+    assert table.split("\n\n")[2].splitlines() == [
+        "| Source | Agent | CartPole-v1 | Acrobot-v1 |", "|---|---|---|---|",
+        "| XuanCe | DQN | 488.5 ± 22.9 (200,000) |  |", "| XuanCe | PPO |  | -500.0 (200,000) |",
+    ]  # fmt: skip
+    section = (site / "pages" / "algorithms" / "dqn.md").read_text()
+    assert "| Seeds | Published by others |" in section
+    assert "| 100 | XuanCe 488.5 ± 22.9 (200,000 env steps) |" in section
+
+
 @pytest.mark.parametrize(
     ("seeds", "option"), [((100, 101), "2"), ((100,), "1"), ((102, 103), "102 103"), ((102,), "102")]
 )

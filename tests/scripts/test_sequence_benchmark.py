@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from scripts.benchmarks import memory, sequences
+from scripts.benchmarks import sequences
 from tests.marks import FULL
 
 
@@ -23,12 +21,3 @@ def test_the_goal_is_said() -> None:
     benchmark = sequences.sequence_benchmark(1.0)
     assert [one.at_least for one in benchmark.comparisons] == [0.87, 0.87]
     assert benchmark.less_is_better
-
-
-@pytest.mark.parametrize("name", memory.BOUNDS)
-@pytest.mark.parametrize("without", [False, True])
-def test_the_proof_learns_by_the_preset(name: str, without: bool, tmp_path: Path) -> None:
-    model, steps = memory.build(name, 0, without)
-    assert steps >= 100_000
-    assert model.policy.recurrent is not without
-    assert model.replay_config.n_steps == 3

@@ -1,16 +1,13 @@
-"""The benchmark of gradient steps: fair sides, and the tables of the presets."""
+"""The benchmark of gradient steps: fair sides."""
 
 from __future__ import annotations
 
 import warnings
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from scripts.benchmarks import presets, updates
-from scripts.benchmarks.presets import Trained, one_table, read, wide_table
+from scripts.benchmarks import updates
 from scripts.benchmarks.table import Comparison, compare, report
 from tests.marks import FULL, SLOW
 
@@ -81,50 +78,3 @@ def test_the_number_of_parameters_is_checked_and_not_shown() -> None:
     finding = compare(check, rounds, less_is_better=True)
     assert finding.met is False
     assert "a parameters" not in report("updates", "µs", rounds, [finding])
-
-
-TINY = ["--timesteps", "60", "--episodes", "2", "--seeds", "0", "1"]
-
-
-def test_presets_of_several_algorithms_make_one_table_and_are_not_trained_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    presets.main(["dqn,NStepDQN", "CartPole-v1", *TINY, "--out", str(tmp_path)])
-    first = capsys.readouterr().out
-    assert "| CartPole-v1 | seed 0 | seed 1 | mean ± sd | env steps | wall-clock of one seed |" in first
-    assert [line.split()[1] for line in first.splitlines()[4:6]] == ["DQN", "NStepDQN"]
-
-    def never(*arguments: Any) -> Any:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(presets, "make_env", never)
-    presets.main(["dqn,NStepDQN", "CartPole-v1", *TINY, "--out", str(tmp_path)])
-    assert capsys.readouterr().out == first
-    with pytest.raises(AssertionError, match="trained again"):
-        presets.main(["dqn", "CartPole-v1", *TINY, "--out", str(tmp_path), "--again"])
-
-
-def test_a_curve_that_is_short_does_not_count(tmp_path: Path) -> None:
-    path = tmp_path / "curve.csv"
-    assert read(path, 10) is None
-    path.write_text("env_steps,seconds,updates,episodes,mean_return,greedy_mean,greedy_sd\n5,1.0,0,1,9.0,,\n")
-    assert read(path, 5) is None  # no greedy episodes: it was interrupted
-    path.write_text("env_steps,seconds,updates,episodes,mean_return,greedy_mean,greedy_sd\n5,1.0,0,1,9.0,7.5,0.5\n")
-    assert read(path, 6) is None
-    assert read(path, 5) == Trained(7.5, 0.5, 1.0, 5)
-
-
-def test_tables_by_hand() -> None:
-    class Named:
-        pass
-
-    found = [Trained(10.0, 1.0, 30.0, 500), Trained(20.0, 2.0, 50.0, 500)]
-    assert one_table(Named, "E", [0, 1], found).splitlines()[-1] == "| over 2 seeds | 15.0 ± 5.0 | | |"
-    assert wide_table("E", [0, 1], [("A", found)]).splitlines()[-1] == "| A | 10.0 | 20.0 | 15.0 ± 5.0 | 500 | 40 s |"
-
-
-def test_an_unknown_algorithm_and_a_missing_preset_are_told() -> None:
-    with pytest.raises(SystemExit, match="unknown algorithm 'DQM'"):
-        presets.main(["DQM", "CartPole-v1"])
-    with pytest.raises(SystemExit, match="no preset of DQN for Taxi-v3"):
-        presets.main(["DQN", "Taxi-v3"])
