@@ -117,12 +117,18 @@ class Cell:
         interval = f" [{number(estimate.interval[0])}, {number(estimate.interval[1])}]" if estimate.interval else ""
         return f"{number(estimate.value)}{interval}"
 
-    def series(self, color: int, label: str = "") -> list[Series]:
-        """Returns the interquartile mean of the evaluations of all runs, with its interval."""
+    @property
+    def minutes_per_step(self) -> float:
+        """Mean CPU time of an env step, evaluations included; wall-clock time of runs without it."""
+        seconds = [float(row.get("cpu_seconds") or 0.0) or float(row["seconds"]) for row in self.rows]
+        return sum(seconds) / sum(self.numbers("steps")) / 60
+
+    def series(self, color: int, label: str = "", minutes: bool = False) -> list[Series]:
+        """Returns the interquartile mean of the evaluations of all runs, with its interval, over env steps or CPU minutes."""
         pairs = [np.array([point.split(":") for point in curve.split()], float).T for curve in self.curves]
         steps, values = at_common_places([(points[0], points[1]) for points in pairs])
         band = iqm_curve(values[:, np.newaxis])
-        return line_with_band(steps, *band, color, label or self.agent)
+        return line_with_band(steps * (self.minutes_per_step if minutes else 1.0), *band, color, label or self.agent)
 
 
 def number(value: float) -> str:
@@ -216,9 +222,8 @@ def outputs() -> dict[Path, str]:
         glances += beside_peers(suite, cells)
         for algorithm in dict.fromkeys(cell.algorithm for cell in cells if cell.library == OWN):
             chosen = [cell for cell in cells if cell.algorithm.removeprefix("Recurrent") == algorithm]
-            charts = [draw_task(suite, chosen, task.name) for task in suite.tasks]
             name = f"results-{suite.name}-{algorithm.lower()}.svg"
-            files[PICTURES / name] = picture([chart for chart in charts if chart])
+            files[PICTURES / name] = algorithm_picture(suite, chosen)
             sections[algorithm].append(section(suite, algorithm, chosen, name))
     if scores := read(DATA / "bsuite.csv"):
         files[PAGES / "results" / "bsuite.md"] = bsuite_page(scores, read(DATA / "bsuite-published.csv"))
@@ -261,6 +266,11 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
     peers = {(cell.task, cell.library): cell for cell in cells if cell.library != OWN}
     libraries = sorted({library for _, library in peers})
     own = [cell for cell in cells if cell.library == OWN]
+    axes = (
+        "over env steps, and over CPU minutes, on machines that can differ, where a peer was run"
+        if peers
+        else "over env steps"
+    )
     others = published(suite, algorithm)
     header = ["Task", "Mean ± sd of the runs", "IQM [95 % interval]", "Best evaluation", "Env steps", "CPU s", "Seeds"]
     lines = [
@@ -274,7 +284,7 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
         f"[{suite.title}](../results/{suite.name}.md): presets on seeds that they were not tuned on.\n\n"
         f"```bash\nsb-dqn benchmark {suite.name} --algos {algorithm} --seeds {seeds_option(own)}\n```\n\n"
         f"{table(header, lines)}\n\n"
-        f"![Evaluations during training: {suite.title}](../pictures/{name})"
+        f"Evaluations during training, {axes}:\n\n![{suite.title}: curves of {algorithm}](../pictures/{name})"
     )
 
 
@@ -491,10 +501,22 @@ def estimated(estimate: object) -> str:
     return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
 
 
-def draw_task(suite: Suite, cells: Sequence[Cell], task: str) -> Chart | None:
+def algorithm_picture(suite: Suite, cells: Sequence[Cell]) -> str:
+    """Returns the curves of an algorithm, a panel for each task; next to those of a peer, a second one over CPU minutes."""
+    both = any(cell.library != OWN for cell in cells)
+    charts = [
+        draw_task([cell for cell in cells if cell.task == task.name], minutes)
+        for task in suite.tasks
+        for minutes in (False, True)[: 1 + both]
+    ]
+    return picture([chart for chart in charts if chart], 2 if both else 3)
+
+
+def draw_task(cells: Sequence[Cell], minutes: bool) -> Chart | None:
     """Returns the panel of a task: the curve of this library and those of the peers."""
-    of_task = sorted((cell for cell in cells if cell.task == task), key=lambda cell: cell.library != OWN)
-    return draw_chart(task, [each for color, cell in enumerate(of_task) for each in cell.series(color)])
+    ranked = sorted(cells, key=lambda cell: cell.library != OWN)
+    series = [line for color, cell in enumerate(ranked) for line in cell.series(color, minutes=minutes)]
+    return draw_chart(f"{cells[0].task}, {'CPU minutes' if minutes else 'env steps'}", series) if cells else None
 
 
 def profile_picture(suite: Suite, cells: Sequence[Cell]) -> str | None:
@@ -513,10 +535,10 @@ def profile_picture(suite: Suite, cells: Sequence[Cell]) -> str | None:
     return picture([chart]) if chart else None
 
 
-def picture(charts: Sequence[Chart]) -> str:
+def picture(charts: Sequence[Chart], columns: int = 3) -> str:
     """Returns an SVG file with a panel for each chart and one legend."""
     legend = list(dict.fromkeys(entry for chart in charts for entry in chart.legend))
-    columns = min(len(charts), 3)
+    columns = min(len(charts), columns)
     step_x, step_y, head = WIDTH + LEFT + 14, HEIGHT + TOP + 26, 16 * -(-len(legend) // 4) + 8
     width, height = columns * step_x, head + -(-len(charts) // columns) * step_y
     marks = []

@@ -80,8 +80,9 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert "\n| DQN | 490.0 ± 14.1 (2) |\n| Stable-Baselines3 DQN | 300.0 (1) |\n\n<!-- end -->\n\nMore.\n" in readme
     drawn = ElementTree.parse(site / "pages" / "pictures" / "results-classic-dqn.svg").getroot()
     assert [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")][:3] == [
-        "DQN", "Stable-Baselines3 DQN", "CartPole-v1",
+        "DQN", "Stable-Baselines3 DQN", "CartPole-v1, env steps",
     ]  # fmt: skip
+    assert "CartPole-v1, CPU minutes" in [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert (site / "mkdocs.yml").read_text() == MKDOCS.replace("old", "classic")
     before = {path: path.read_text() for path in site.rglob("*.*")}
     publish.main([])
@@ -130,6 +131,17 @@ def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> N
     assert line.kind == "line"
     assert line.x.tolist() == [110, 200, 300]
     assert line.y.tolist() == pytest.approx([10, 100, 200])
+
+
+def test_curves_over_minutes_have_the_cpu_time_of_their_runs() -> None:
+    rows = [
+        {"steps": "1000", "seconds": "500.0", "cpu_seconds": "120.0"},
+        {"steps": "1000", "seconds": "60.0", "cpu_seconds": "0.0"},  # as on systems that do not count it
+    ]
+    cell = publish.Cell("sb_dqn", "DQN", "CartPole-v1", rows, ["500:1 1000:3", "500:3 1000:5"])
+    (_, line) = sorted(cell.series(0, minutes=True), key=lambda each: each.kind)
+    assert line.x.tolist() == pytest.approx([0.75, 1.5])  # 90 s on average
+    assert line.y.tolist() == pytest.approx([2, 4])
 
 
 def test_seeds_that_presets_are_tuned_on_are_not_published(site: Path) -> None:
