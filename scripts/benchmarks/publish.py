@@ -17,7 +17,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -33,6 +33,7 @@ from sb_dqn.cli.benchmark.runs import (
     OWN,
     RESULTS,
     Suite,
+    Task,
     agents_of,
     as_csv,
     read_suite,
@@ -41,6 +42,8 @@ from sb_dqn.cli.benchmark.runs import (
 from sb_dqn.files import write_text
 from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.plotting.svg import Chart, draw_chart
+from sb_dqn.presets import find_preset
+from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.runs.statistics import (
     aggregate_iqm,
     at_common_places,
@@ -85,6 +88,12 @@ class Cell:
     task: str
     rows: Sequence[Mapping[str, str]]
     curves: Sequence[str]
+    twin: str = ""
+    """Algorithm with the same settings, whose runs these are."""
+
+    @property
+    def note(self) -> str:
+        return f" (the runs of {self.twin}, which has the same settings here)" if self.twin else ""
 
     @property
     def agent(self) -> str:
@@ -197,10 +206,28 @@ def cells_of(suite: Suite) -> list[Cell]:
     cells = [
         Cell(*group, rows, [curves[tuple(row[key] for key in KEY)] for row in rows]) for group, rows in groups.items()
     ]
+    cells += [twin for task in suite.tasks for twin in twins(task, [cell for cell in cells if cell.task == task.name])]
     order = [task.name for task in suite.tasks]
     return sorted(
         cells, key=lambda cell: (order.index(cell.task), -fmean(cell.numbers("score") or [-np.inf]), cell.agent)
     )
+
+
+def twins(task: Task, cells: Sequence[Cell]) -> list[Cell]:
+    """Returns cells for the algorithms without runs on a task whose settings are those of an algorithm with runs."""
+    own = [cell for cell in cells if cell.library == OWN and cell.rows]
+    of_settings = {settings_of(task, cell.algorithm): cell for cell in own}
+    left = [name for name in task.algorithms if name not in {cell.algorithm for cell in own}]
+    pairs = [(name, of_settings.get(settings_of(task, name))) for name in left]
+    return [replace(cell, algorithm=name, twin=cell.algorithm) for name, cell in pairs if cell]
+
+
+def settings_of(task: Task, algorithm: str) -> str:
+    """Returns all settings that an algorithm has on a task: those of its preset, and its defaults."""
+    preset = find_preset(algorithm, task.env, task.preset)
+    assert preset is not None
+    settings = constructor_defaults(algorithm_class(algorithm)) | dict(preset.settings) | dict(task.settings)
+    return repr((sorted(settings.items()), preset.policy, preset.n_envs, task.timesteps or preset.n_timesteps))
 
 
 def outputs() -> dict[Path, str]:
@@ -274,7 +301,15 @@ def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> s
     others = published(suite, algorithm)
     header = ["Task", "Mean ± sd of the runs", "IQM [95 % interval]", "Best evaluation", "Env steps", "CPU s", "Seeds"]
     lines = [
-        [cell.task, cell.score, cell.iqm, cell.best, cell.mean("steps"), cell.mean("cpu_seconds"), seeds(cell)]
+        [
+            cell.task + cell.note,
+            cell.score,
+            cell.iqm,
+            cell.best,
+            cell.mean("steps"),
+            cell.mean("cpu_seconds"),
+            seeds(cell),
+        ]
         + [peer_text(peers.get((cell.task, library))) for library in libraries]
         + ([published_text(others, cell.task)] if others else [])
         for cell in own
@@ -359,7 +394,7 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
                 "Seeds",
             ]
             columns = ("steps", "seconds", "cpu_seconds")
-            lines = [[c.agent, c.score, c.iqm, c.best, *map(c.mean, columns), seeds(c)] for c in of_task]
+            lines = [[c.agent + c.note, c.score, c.iqm, c.best, *map(c.mean, columns), seeds(c)] for c in of_task]
             parts += [f"## {task.name}", *([task.protocol] if task.protocol else []), table(header, lines)]
     parts += [*published_section(suite), *missing(suite, cells)]
     return "\n\n".join(parts) + "\n"

@@ -9,10 +9,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.cli.benchmark.runs import as_csv, read_suite
 from scripts.benchmarks import publish
+from tests.marks import SLOW
 
 MKDOCS = "nav:\n      - Measurements:\n          - measurements/index.md\n          - results/old.md\n"
 
@@ -131,6 +134,27 @@ def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> N
     assert line.kind == "line"
     assert line.x.tolist() == [110, 200, 300]
     assert line.y.tolist() == pytest.approx([10, 100, 200])
+
+
+def test_an_algorithm_without_runs_has_those_of_one_with_its_settings() -> None:
+    (task,) = (task for task in read_suite("classic").tasks if task.name == "LunarLander-v3")
+    rows = [{"score": "1.0"}]
+    found = publish.twins(task, [publish.Cell("sb_dqn", name, task.name, rows, []) for name in ("DQN", "DuelingDQN")])
+    assert [(cell.algorithm, cell.twin, cell.rows) for cell in found] == [
+        ("DoubleDQN", "DQN", rows), ("NStepDQN", "DQN", rows),
+    ]  # fmt: skip
+    assert found[0].note == " (the runs of DQN, which has the same settings here)"
+    assert publish.twins(task, [publish.Cell("sb3", "DQN", task.name, rows, [])]) == []
+
+
+@SLOW
+@pytest.mark.parametrize("pair", [("DQN", "NStepDQN"), ("DQN", "DoubleDQN"), ("Rainbow", "DataEfficientRainbow")])
+def test_algorithms_with_the_same_settings_are_the_same_agent(pair: tuple[str, str]) -> None:
+    """Their runs are published as those of both."""
+    first, second = (ALGORITHMS[name].from_preset("LunarLander-v3", seed=7).learn(1_100) for name in pair)
+    assert first._n_updates == second._n_updates > 0
+    for left, right in zip(first.policy.parameters(), second.policy.parameters(), strict=True):
+        assert torch.equal(left, right)
 
 
 def test_curves_over_minutes_have_the_cpu_time_of_their_runs() -> None:
