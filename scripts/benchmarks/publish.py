@@ -348,7 +348,11 @@ def beside_peers(suite: Suite, cells: Sequence[Cell]) -> list[str]:
 
 
 def peer_text(cell: Cell | None) -> str:
-    return "" if cell is None else f"{cell.score} ({cell.mean('steps')} env steps)"
+    """Returns the score of a peer, with what it took."""
+    if cell is None:
+        return ""
+    runs = "" if len(cell.rows) == SEEDS else f", {len(cell.rows)} of {SEEDS} seeds"
+    return f"{cell.score} ({cell.mean('steps')} env steps, {cell.mean('cpu_seconds')} CPU s{runs})"
 
 
 def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:

@@ -77,7 +77,7 @@ def test_runs_become_data_pages_and_pictures(site: Path) -> None:
     assert "\n| Stable-Baselines3 DQN | 300.0 | 300.0 | 400.0 |" in page
     assert "Machines: CPU. Versions: Stable-Baselines3 1; sb_dqn 1; torch 2. Commits: `abc`." in page
     section = (site / "pages" / "algorithms" / "dqn.md").read_text()
-    assert "| 100, 101 | 300.0 (50,000 env steps) |" in section
+    assert "| 100, 101 | 300.0 (50,000 env steps, – CPU s, 1 of 5 seeds) |" in section
     assert section.endswith("<!-- end -->\n\nOlder ones.\n")
     readme = (site / "README.md").read_text()
     assert "\n| DQN | 490.0 ± 14.1 (2) |\n| Stable-Baselines3 DQN | 300.0 (1) |\n\n<!-- end -->\n\nMore.\n" in readme
