@@ -15,6 +15,7 @@ import yaml
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.cli.benchmark.runs import as_csv, read_suite
 from scripts.benchmarks import publish
+from scripts.benchmarks.publishing import bsuite, cells, pages, pictures, places
 from tests.marks import SLOW
 
 MKDOCS = "nav:\n      - Measurements:\n          - measurements/index.md\n          - results/old.md\n"
@@ -31,8 +32,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes the script write below a folder with an empty page of DQN."""
     for name, folder in (("ROOT", "."), ("DATA", "data"), ("PAGES", "pages"), ("PICTURES", "pages/pictures")):
         (tmp_path / folder).mkdir(exist_ok=True)
-        monkeypatch.setattr(publish, name, tmp_path / folder)
-    monkeypatch.setattr(publish, "NAVIGATION", tmp_path / "mkdocs.yml")
+        monkeypatch.setattr(places, name, tmp_path / folder)
+    monkeypatch.setattr(places, "NAVIGATION", tmp_path / "mkdocs.yml")
     (tmp_path / "mkdocs.yml").write_text(MKDOCS)
     (tmp_path / "README.md").write_text("# Name\n\n## Results\n\nMore.\n")
     (tmp_path / "pages" / "algorithms").mkdir()
@@ -114,23 +115,23 @@ def test_scores_of_others_are_next_to_ours(site: Path) -> None:
     ("seeds", "option"), [((100, 101), "2"), ((100,), "1"), ((102, 103), "102 103"), ((102,), "102")]
 )
 def test_the_command_of_an_algorithm_names_the_seeds_of_its_rows(seeds: tuple[int, ...], option: str) -> None:
-    cell = publish.Cell("sb_dqn", "DQN", "CartPole-v1", [{"seed": str(seed)} for seed in seeds], [])
-    assert publish.seeds_option([cell]) == option
+    cell = cells.Cell("sb_dqn", "DQN", "CartPole-v1", [{"seed": str(seed)} for seed in seeds], [])
+    assert pages.seeds_option([cell]) == option
 
 
 def test_the_readme_has_our_agent_above_a_peer_of_another_name() -> None:
     keys = [("sb_dqn", "PPO"), ("sb3", "RecurrentPPO"), ("sb_dqn", "R2D2")]
-    cells = [
-        publish.Cell(library, name, "sb_dqn/CartPoleNoVelocity-v0", [{"score": "450.0"}], []) for library, name in keys
+    found = [
+        cells.Cell(library, name, "sb_dqn/CartPoleNoVelocity-v0", [{"score": "450.0"}], []) for library, name in keys
     ]
-    text = "\n\n".join(publish.beside_peers(read_suite("memory"), cells))
+    text = "\n\n".join(pages.beside_peers(read_suite("memory"), found))
     assert "\n| PPO | 450.0 (1) |\n| Stable-Baselines3 RecurrentPPO | 450.0 (1) |" in text
     assert "R2D2" not in text  # no peer
 
 
 def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> None:
     curves = ["100:0 200:100 300:200", "110:10 190:90 310:210"]
-    (_, line) = sorted(publish.Cell("sb_dqn", "VPG", "CartPole-v1", [], curves).series(0), key=lambda each: each.kind)
+    (_, line) = sorted(cells.Cell("sb_dqn", "VPG", "CartPole-v1", [], curves).series(0), key=lambda each: each.kind)
     assert line.kind == "line"
     assert line.x.tolist() == [110, 200, 300]
     assert line.y.tolist() == pytest.approx([10, 100, 200])
@@ -139,12 +140,12 @@ def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> N
 def test_an_algorithm_without_runs_has_those_of_one_with_its_settings() -> None:
     (task,) = (task for task in read_suite("classic").tasks if task.name == "LunarLander-v3")
     rows = [{"score": "1.0"}]
-    found = publish.twins(task, [publish.Cell("sb_dqn", name, task.name, rows, []) for name in ("DQN", "DuelingDQN")])
+    found = cells.twins(task, [cells.Cell("sb_dqn", name, task.name, rows, []) for name in ("DQN", "DuelingDQN")])
     assert [(cell.algorithm, cell.twin, cell.rows) for cell in found] == [
         ("DoubleDQN", "DQN", rows), ("NStepDQN", "DQN", rows),
     ]  # fmt: skip
     assert found[0].note == " (the runs of DQN, which has the same settings here)"
-    assert publish.twins(task, [publish.Cell("sb3", "DQN", task.name, rows, [])]) == []
+    assert cells.twins(task, [cells.Cell("sb3", "DQN", task.name, rows, [])]) == []
 
 
 @SLOW
@@ -162,7 +163,7 @@ def test_curves_over_minutes_have_the_cpu_time_of_their_runs() -> None:
         {"steps": "1000", "seconds": "500.0", "cpu_seconds": "120.0"},
         {"steps": "1000", "seconds": "60.0", "cpu_seconds": "0.0"},  # as on systems that do not count it
     ]
-    cell = publish.Cell("sb_dqn", "DQN", "CartPole-v1", rows, ["500:1 1000:3", "500:3 1000:5"])
+    cell = cells.Cell("sb_dqn", "DQN", "CartPole-v1", rows, ["500:1 1000:3", "500:3 1000:5"])
     (_, line) = sorted(cell.series(0, minutes=True), key=lambda each: each.kind)
     assert line.x.tolist() == pytest.approx([0.75, 1.5])  # 90 s on average
     assert line.y.tolist() == pytest.approx([2, 4])
@@ -227,7 +228,7 @@ KIT = [
 
 
 @pytest.mark.parametrize(
-    ("page", "suite", "cells", "digits"),
+    ("page", "suite", "shown", "digits"),
     [
         ("index.md", "classic", [("sb_dqn", "CartPole-v1"), ("sb3", "CartPole-v1")], 0),
         (
@@ -244,19 +245,19 @@ KIT = [
     ],
 )
 def test_scores_in_the_text_are_those_of_the_data(
-    page: str, suite: str, cells: list[tuple[str, str]], digits: int
+    page: str, suite: str, shown: list[tuple[str, str]], digits: int
 ) -> None:
-    found = {(cell.library, cell.task): cell for cell in publish.cells_of(read_suite(suite)) if cell.algorithm == "DQN"}
-    text = " ".join((publish.PAGES / page).read_text(encoding="utf-8").split())
-    for cell in cells:
+    found = {(cell.library, cell.task): cell for cell in cells.cells_of(read_suite(suite)) if cell.algorithm == "DQN"}
+    text = " ".join((places.PAGES / page).read_text(encoding="utf-8").split())
+    for cell in shown:
         scores = found[cell].numbers("score")
         assert f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}" in text, cell
 
 
 def test_the_table_of_boxing_is_that_of_its_file() -> None:
-    with (publish.PAGES.parent / "benchmarks" / "boxing-bbf-nature-seed100.csv").open(encoding="utf-8") as file:
+    with (places.PAGES.parent / "benchmarks" / "boxing-bbf-nature-seed100.csv").open(encoding="utf-8") as file:
         returns = [round(float(row["mean_return"])) for row in csv.DictReader(file)]
-    text = (publish.PAGES / "algorithms" / "data-efficient-rainbow.md").read_text(encoding="utf-8")
+    text = (places.PAGES / "algorithms" / "data-efficient-rainbow.md").read_text(encoding="utf-8")
     for start in range(0, 100_000, 20_000):
         ten = returns[start // 2_000 : start // 2_000 + 10]
         assert f"| {start:,} | {' | '.join(map(str, ten))} |" in text
@@ -293,11 +294,11 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
         "R2D2 --settings 5 --out runs/bsuite --experiments bandit catch",
     ]
     two_settings = [{"agent": "DQN", "experiment": name, "settings": "2"} for name in ("bandit", "catch")]
-    assert publish.bsuite_commands(two_settings) == [
+    assert bsuite.bsuite_commands(two_settings) == [
         "python scripts/benchmarks/bsuite_scores.py DQN --settings 2 --out runs/bsuite"
     ]
     assert "\n| **mean** |  |  | 0.50 of 3 | 0.25 of 2 | 0.92 of 1 |\n" in page
-    assert publish.by_kind(publish.read(site / "data" / "bsuite.csv")) == {
+    assert bsuite.by_kind(cells.read(site / "data" / "bsuite.csv")) == {
         "DQN": {"basic": 0.75, "credit_assignment": 1.0, "exploration": 0.0},
         "R2D2": {"basic": 0.25, "credit_assignment": 0.25},
     }
@@ -308,5 +309,5 @@ def test_scores_of_bsuite_become_a_page_and_a_radar_chart(site: Path) -> None:
     basic, _, exploration = lines["line c0"]  # clockwise from the top: basic, credit assignment, exploration
     assert (basic, exploration) == (f"220.0 {150 - 0.75 * 110:.1f}", "220.0 150.0")
     assert len(lines["line c1"]) == 2  # not a score of 0 where it has none
-    alone = ElementTree.fromstring(publish.radar({"a": {"x": 1.0, "y": 1.0}, "b": {"y": 0.5}}))
+    alone = ElementTree.fromstring(pictures.radar({"a": {"x": 1.0, "y": 1.0}, "b": {"y": 0.5}}))
     assert 'd="M220.0 150.0L220.0 205.0Z"' in ElementTree.tostring(alone, encoding="unicode")
