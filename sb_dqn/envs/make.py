@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.checks import check_int, check_keys, check_mapping
+from sb_dqn.envs.bsuite_tasks import register_bsuite
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, replaced_monitor_files
 from sb_dqn.envs.vector.env_checks import check_has_spaces
@@ -44,7 +45,7 @@ KEYWORDS: Mapping[Callable[..., Any], Sequence[str]] = {
 
 
 def spec_of(env_id: str) -> Any:
-    """Returns gymnasium's spec of an id; registers the ids of Atari and MinAtar if the id is not registered.
+    """Returns gymnasium's spec of an id; registers the ids of its package if the id is not registered.
 
     Raises:
         ConfigurationError: unknown id (the message names the nearest ones), or its package is missing.
@@ -55,6 +56,7 @@ def spec_of(env_id: str) -> Any:
             for module_of_tasks in ("memory_tasks", "goal_tasks", "reward_units"):  # register their ids when imported
                 importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
         register_minatar(name)
+        register_bsuite(name)
         if name.startswith("popgym-") and find_spec("popgym") is None:
             raise ConfigurationError(
                 f"the package popgym must be installed for environment {env_id!r}, got none. Run pip install 'sb_dqn[popgym]'."

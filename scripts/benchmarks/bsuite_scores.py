@@ -9,7 +9,7 @@ Usage: OMP_NUM_THREADS=1 python scripts/benchmarks/bsuite_scores.py DQN --experi
        python scripts/benchmarks/bsuite_scores.py DQN --out runs/bsuite --score        # the table of what is finished
        python scripts/benchmarks/bsuite_scores.py DQN --score --save docs/benchmarks/bsuite.csv   # the data of the page
 
-It needs `pip install bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 2.3).
+It needs the extra `bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 2.3).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from sb_dqn.cli.benchmark.runs import as_csv
+from sb_dqn.envs.bsuite_tasks import BsuiteTask
 from sb_dqn.files import write_text
 from sb_dqn.runs.folder import commit
 
@@ -79,43 +78,21 @@ COMMITS = "commits.txt"
 """File in the folder of an agent: the commit of this library for each finished setting."""
 
 
-class BsuiteEnv(gymnasium.Env[Any, int]):
-    """Task of bsuite, an environment of dm_env, with flat observations.
+class LoggedTask(BsuiteTask):
+    """Experiment whose regret is logged by bsuite.
 
     Args:
-        env: the task; what it logs is between its own `reset` and `step`.
+        experiment, setting: see `BsuiteTask`.
+        folder: folder of the log, which is written anew.
     """
 
-    def __init__(self, env: Any) -> None:
-        shape = env.observation_spec().shape
-        self.env = env
-        self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(shape)),), np.float32)
-        self.action_space: Any = spaces.Discrete(int(env.action_spec().num_values))
+    def __init__(self, experiment: str, setting: int, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(experiment, setting)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self._flat(self.env.reset()), {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        step = self.env.step(int(action))
-        ended = bool(step.last())
-        return self._flat(step), float(step.reward), ended and step.discount == 0, ended and step.discount != 0, {}
-
-    def _flat(self, step: Any) -> Any:
-        return np.asarray(step.observation, np.float32).reshape(-1)
-
-
-def with_unsigned_pixels(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a reader of MNIST whose pixels are from 0 to 255.
-
-    bsuite 0.3.6 keeps them in signed bytes, in which bright ones are negative. DQN classifies 0.27 of those digits correctly in its
-    last 1,000 episodes, and 0.88 of digits with unsigned pixels (scores of 0.20 and 0.81 in mnist/0, seed 0; published: 0.75).
-    """
-
-    def unsigned(*arguments: Any) -> Any:
-        return tuple((images.view(np.uint8), labels) for images, labels in load(*arguments))
-
-    return unsigned
+    def load(self, seed: int | None = None) -> Any:
+        logging: Any = import_module("bsuite.logging.csv_logging")
+        return logging.wrap_environment(super().load(seed), self.bsuite_id, str(self.folder), overwrite=True)
 
 
 def logged_episodes(path: Path) -> int:
@@ -132,12 +109,12 @@ def train(agent: str, bsuite_id: str, folder: Path, seed: int) -> None:
     from sb_dqn.algorithms import ALGORITHMS
     from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
 
-    bsuite: Any = import_module("bsuite")
-    env = bsuite.load_and_record(bsuite_id, str(folder), overwrite=True)
+    experiment, setting = bsuite_id.split("/")
+    env = LoggedTask(experiment, int(setting), folder)
     name, policy, settings = AGENTS[agent]
     make: Callable[..., Any] = ALGORITHMS[name]
-    model = make(policy, BsuiteEnv(env), seed=seed, device="cpu", **settings)
-    model.learn(10**9, callback=StopTrainingOnMaxEpisodes(env.bsuite_num_episodes))
+    model = make(policy, env, seed=seed, device="cpu", **settings)
+    model.learn(10**9, callback=StopTrainingOnMaxEpisodes(env.num_episodes))
     with (folder / COMMITS).open("a", encoding="utf-8") as file:
         file.write(f"{commit()}\n")
 
@@ -216,8 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = sorted({bsuite_id.split("/")[0] for bsuite_id in sweep.SWEEP})
     if unknown := sorted(set(options.experiments or ()) - set(known)):
         parser.error(f"--experiments must be of {', '.join(known)}, got {', '.join(unknown)}")
-    datasets: Any = import_module("bsuite.utils.datasets")
-    datasets.load_mnist = with_unsigned_pixels(datasets.load_mnist)
     folder = options.out / options.agent
     for bsuite_id in () if options.score else settings_of(sweep.SWEEP, options.settings):
         name, episodes = bsuite_id.split("/")[0], sweep.EPISODES[bsuite_id]

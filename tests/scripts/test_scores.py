@@ -3,67 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
-from sb_dqn import DQN
-from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
 from sb_dqn.cli.plots.normalization import human_scores
 from sb_dqn.runs.folder import Result, write_result
 from scripts.benchmarks import atari5, bsuite_scores
 from tests.marks import SLOW
-
-
-class TwoSteps:
-    """Task of dm_env that ends in its second step, with discount 0 or, in every second episode, 1."""
-
-    def __init__(self) -> None:
-        self.episodes = 0
-
-    def observation_spec(self) -> Any:
-        return SimpleNamespace(shape=(1, 3))
-
-    def action_spec(self) -> Any:
-        return SimpleNamespace(num_values=2)
-
-    def reset(self) -> Any:
-        self.episodes += 1
-        self.steps: Iterator[tuple[bool, float]] = iter([(False, 1.0), (True, float(self.episodes % 2 == 0))])
-        return self._step(False, 1.0)
-
-    def step(self, action: int) -> Any:
-        return self._step(*next(self.steps))
-
-    def _step(self, last: bool, discount: float) -> Any:
-        return SimpleNamespace(last=lambda: last, discount=discount, reward=2.0, observation=np.ones((1, 3)))
-
-
-def test_task_of_bsuite_is_an_environment_that_counts_its_episodes() -> None:
-    env = bsuite_scores.BsuiteEnv(TwoSteps())
-    assert env.reset()[0].tolist() == [1.0, 1.0, 1.0]
-    assert env.step(0)[1:4] == (2.0, False, False)
-    assert env.step(0)[1:4] == (2.0, True, False)
-    env.reset()
-    assert [env.step(0)[2:4], env.step(0)[2:4]] == [(False, False), (False, True)]
-    task = TwoSteps()
-    settings: dict[str, Any] = {**bsuite_scores.PAPER, "learning_starts": 5}
-    model = DQN("MlpPolicy", bsuite_scores.BsuiteEnv(task), seed=0, **settings)
-    model.learn(10**9, callback=StopTrainingOnMaxEpisodes(20))
-    assert task.episodes in (20, 21)  # an environment may be reset at once or at the next step
-
-
-def test_pixels_of_mnist_are_not_negative() -> None:
-    images, labels = np.array([[[0, 127], [-128, -1]]], np.int8), np.array([7])
-    train, test = bsuite_scores.with_unsigned_pixels(lambda: ((images, labels), (images[:, :1], labels)))()
-    assert train[0].tolist() == [[[0, 127], [128, 255]]]
-    assert test[0].tolist() == [[[0, 127]]]
-    assert train[1] is test[1] is labels
 
 
 def test_setting_of_bsuite_is_finished_after_its_episodes(tmp_path: Path) -> None:

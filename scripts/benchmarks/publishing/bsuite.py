@@ -33,7 +33,7 @@ def bsuite_page(rows: Sequence[Mapping[str, str]], published: Sequence[Mapping[s
         "1908.03568](https://arxiv.org/abs/1908.03568)) has 23 experiments on small environments. Each is scored from 0 to 1 by its "
         "own rule, mostly by the regret while learning. The three experiments with MNIST need a download; their pixels are read as "
         "numbers from 0 to 255, where bsuite 0.3.6 has signed bytes.",
-        "\n".join(["```bash", "pip install bsuite", *bsuite_commands(rows), "```"]),
+        "\n".join(["```bash", "pip install 'sb_dqn[bsuite]'", *bsuite_commands(rows), "```"]),
         "`DQN` has the settings of bsuite's own DQN, `ensemble` those with ten members in place of epsilon and batches of 128, "
         "`switches` those with double Q-learning, three-step returns, Munchausen rewards and normalized rewards; the numbers are in "
         "the script.",
