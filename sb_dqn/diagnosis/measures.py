@@ -157,6 +157,13 @@ MEASURES = {
         source="losses and default learning rates suit rewards around 1",
         advice="Set normalize_rewards=True, or divide the rewards.",
     ),
+    "rewarded_steps": Measure(
+        "steps of the sample with a reward, after 10,000 updates",
+        low=1,
+        source="where all returns are equal, no action looks better than another",
+        advice="Explore longer and more (exploration_fraction, exploration_final_eps, ent_coef, ensemble=10), or give a reward on the "
+        "way: the agent finds none, or finds none any more.",
+    ),
     "observation_scale": Measure(
         "largest mean size of an input of the network",
         high=20,

@@ -31,7 +31,7 @@ FORBIDDEN_LOG = -1e8
 RANK = 0.99
 """Share of the sum of the singular values that the effective rank holds (Kumar et al. 2021)."""
 EARLY = 10_000
-"""Updates before which the same greedy action everywhere is no finding."""
+"""Updates before which the same greedy action everywhere, or a sample without a reward, is no finding."""
 STATES = 100
 """Fewest sampled states for that finding."""
 MOVED = 0.01
@@ -135,6 +135,8 @@ class _Look:
     def read_sample(self, sample: Sample) -> None:
         if getattr(getattr(self.model, "replay_config", None), "transform", IDENTITY) == IDENTITY:
             self.values["reward_scale"] = float(abs(sample.rewards).max())
+        if self.model.counters.n_updates >= EARLY:
+            self.values["rewarded_steps"] = float((sample.rewards != 0).sum())
         if sample.masks is not None:
             counts = sample.masks.sum(-1)
             self.values["legal_actions"] = float(counts.mean())
@@ -161,7 +163,7 @@ class _Look:
         soft = getattr(getattr(self.model.learner.objective, "bootstrap", None), "munchausen", None) is not None
         known = torch.from_numpy(sample.returns).to(q.device)
         is_known = known.isfinite()
-        if soft or not is_known.any():
+        if soft or not (is_known & (known != 0)).any():  # without rewards there is no scale to compare with
             return
         returns, value = known[is_known], best[..., 0].reshape(len(q), -1).mean(1)[is_known].mean()
         spread = max(float(returns.max() - returns.min()), float(returns.abs().max()), 1e-6)

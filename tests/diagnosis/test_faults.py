@@ -208,6 +208,19 @@ def test_one_greedy_action_in_all_states_is_named_once_there_were_updates_enough
     assert healthy.diagnose().values["greedy_actions"] == 2
 
 
+def test_a_sample_without_a_reward_is_named_once_there_were_updates_enough() -> None:
+    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
+    model.counters.n_updates = 10_000
+    assert model.diagnose().values["rewarded_steps"] > 100
+    model.replay.ring.reward.zero_()
+    diagnosis = model.diagnose()
+    assert diagnosis.values["rewarded_steps"] == 0
+    assert "overestimation" not in diagnosis.values, "values of 0.1 are not too large because no return differs from 0"
+    assert "rewarded_steps" in {finding.name for finding in diagnosis.findings}
+    model.counters.n_updates = 9_999
+    assert "rewarded_steps" not in model.diagnose().values
+
+
 @SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
