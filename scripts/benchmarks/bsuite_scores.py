@@ -9,7 +9,7 @@ Usage: OMP_NUM_THREADS=1 python scripts/benchmarks/bsuite_scores.py DQN --experi
        python scripts/benchmarks/bsuite_scores.py DQN --out runs/bsuite --score        # the table of what is finished
        python scripts/benchmarks/bsuite_scores.py DQN --score --save docs/benchmarks/bsuite.csv   # the data of the page
 
-It needs the extra `bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 2.3).
+It needs the extra `bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 3.1).
 """
 
 from __future__ import annotations
