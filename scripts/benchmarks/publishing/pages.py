@@ -108,12 +108,12 @@ def suite_page(suite: Suite, cells: Sequence[Cell], pictured: bool) -> str:
         scales = ", ".join(
             f"{task.name} {task.reference[0]:g} to {task.reference[1]:g}" for task in suite.tasks if task.reference
         )
-        parts += [
-            "## All tasks",
-            f"Scores are normalized to 0 and 1 at: {scales}. The last column is the probability that a run is better than one of "
-            f"the peer's algorithm of the same name.",
-            table(header, lines),
-        ]
+        note = f"Scores are normalized to 0 and 1 at: {scales}."
+        if any(line[-1] for line in lines):
+            note += " The last column is the probability that a run is better than one of the peer's algorithm of the same name."
+        else:
+            header, lines = header[:-1], [line[:-1] for line in lines]
+        parts += ["## All tasks", note, table(header, lines)]
     if pictured:
         parts.append(f"![Fraction of the runs above each normalized score](../pictures/results-{suite.name}.svg)")
     for task in suite.tasks:
