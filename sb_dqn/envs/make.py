@@ -6,7 +6,6 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,13 @@ KEYWORDS: Mapping[Callable[..., Any], Sequence[str]] = {
 }
 """Backend to the allowed keys of `vec_env_kwargs`; a user's own class checks them itself."""
 
+PACKAGES: Mapping[str, tuple[str, Callable[[], object]]] = {
+    "MinAtar/": ("minatar", register_minatar),
+    "popgym-": ("popgym", partial(importlib.import_module, "popgym")),
+    "bsuite/": ("bsuite", register_bsuite),
+}
+"""Start of an id to its package, which is also the extra with it, and what registers its ids."""
+
 
 def spec_of(env_id: str) -> Any:
     """Returns gymnasium's spec of an id; registers the ids of its package if the id is not registered.
@@ -55,14 +61,7 @@ def spec_of(env_id: str) -> Any:
         if name.startswith("sb_dqn/"):
             for module_of_tasks in ("memory_tasks", "goal_tasks", "reward_units"):  # register their ids when imported
                 importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
-        register_minatar(name)
-        register_bsuite(name)
-        if name.startswith("popgym-") and find_spec("popgym") is None:
-            raise ConfigurationError(
-                f"the package popgym must be installed for environment {env_id!r}, got none. Run pip install 'sb_dqn[popgym]'."
-            )
-        if name.startswith("popgym-"):
-            importlib.import_module("popgym")  # registers its ids when imported
+        _register_package_of(name)
         importlib.import_module("ale_py")  # registers its ids when imported
     try:
         if module:
@@ -85,6 +84,19 @@ def _extra_of(spec: Any) -> str:
     entry = str(spec.entry_point)
     extra = next((extra for part, extra in EXTRAS.items() if part in entry), None)
     return "Install the missing package." if extra is None else f"Run pip install 'sb_dqn[{extra}]'."
+
+
+def _register_package_of(name: str) -> None:
+    """Registers the ids of the package of an environment, if it is one that does not do so when installed."""
+    for start, (package, register_ids) in PACKAGES.items():
+        if name.startswith(start):
+            try:
+                register_ids()
+            except ModuleNotFoundError as error:
+                raise ConfigurationError(
+                    f"the package {package} must be installed for environment {name!r}, got none ({error}). Run pip install "
+                    f"'sb_dqn[{package}]'."
+                ) from error
 
 
 def make_env(env_id: str | Callable[..., Env], kwargs: Settings | None = None) -> Env:

@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Env, Kwargs, ResetResult
 
 NAMESPACE = "MinAtar/"
@@ -25,22 +24,11 @@ _SEEDS = 2**32
 """Number of seeds of its generator, NumPy's legacy RandomState."""
 
 
-def register_minatar(env_id: str) -> None:
-    """Registers the games with gymnasium if `env_id` is one of them; the package does not do so when installed.
-
-    Raises:
-        ConfigurationError: the package is not installed.
-    """
-    if not env_id.startswith(NAMESPACE) or any(known.startswith(NAMESPACE) for known in gymnasium.registry):
-        return
-    try:
-        games: Any = import_module("minatar.gym")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the package minatar must be installed for environment {env_id!r}, got none ({error}). Install it: pip install "
-            f"'sb_dqn[minatar]'."
-        ) from error
-    games.register_envs()
+def register_minatar() -> None:
+    """Registers the games with gymnasium; the package does not do so when installed."""
+    games: Any = import_module("minatar.gym")
+    if not any(known.startswith(NAMESPACE) for known in gymnasium.registry):
+        games.register_envs()
 
 
 def is_minatar(spec: Any) -> bool:

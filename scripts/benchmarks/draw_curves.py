@@ -1,4 +1,4 @@
-"""Plots of the learning curves in `docs/benchmarks/pong-*.csv` over env steps and over minutes of training.
+"""Plots of the learning curves in `docs/benchmarks/pong-*.csv` and `halfcheetah-*.csv` over env steps and over minutes of training.
 
 Usage: python scripts/benchmarks/draw_curves.py PICTURE NAME=CURVE.csv ...
 """

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
@@ -27,7 +28,6 @@ from sb_dqn.cli.benchmark import command, peer
 from sb_dqn.cli.benchmark import runs as suite
 from sb_dqn.cli.benchmark.runs import FIRST_SEED, agents_of, make_entries, read_suite, seconds_left, suite_names
 from sb_dqn.cli.main import main
-from sb_dqn.envs import make
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.hub import pull_from_hub
@@ -418,7 +418,9 @@ def test_tasks_without_their_package_are_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
-    monkeypatch.setattr(make, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "popgym", None)
+    registry = {name: spec for name, spec in gymnasium.registry.items() if not name.startswith("popgym-")}
+    monkeypatch.setattr(gymnasium, "registry", registry)
     entries = make_entries(
         memory := read_suite("memory"), tmp_path, {task.name: {"R2D2": [100]} for task in memory.tasks}
     )

@@ -13,7 +13,6 @@ import pytest
 
 from sb_dqn import DQN, make_vec_env
 from sb_dqn.callbacks import StopTrainingOnMaxEpisodes
-from sb_dqn.envs import bsuite_tasks
 from sb_dqn.envs.bsuite_tasks import BsuiteTask
 from sb_dqn.envs.make import make_env
 from sb_dqn.errors import ConfigurationError
@@ -49,16 +48,17 @@ def bsuite(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def load(name: str, settings: dict[str, Any]) -> TwoSteps:
         assert settings.pop("size") in (3, 4)
-        assert settings.keys() == ({"seed"} if name == "catch" else set())
+        assert settings.keys() == (set() if name == "deep_sea_stochastic" else {"seed"})
         return TwoSteps(settings.get("seed"))
 
-    ids = ["catch/0", "catch/1", "deep_sea_stochastic/0"]
+    ids = ["catch/0", "catch/1", "deep_sea_stochastic/0", "mnist/0"]
     sweep: Any = SimpleNamespace(
         SWEEP=ids,
         SETTINGS={name: {"size": 3 + place % 2} for place, name in enumerate(ids)},
         EPISODES=dict.fromkeys(ids, 7),
     )
-    loaders = {"catch": lambda size, seed: None, "deep_sea_stochastic": lambda size: None}
+    seeded, unseeded = (lambda size, seed: None), (lambda size: None)
+    loaders = {"catch": seeded, "mnist": seeded, "deep_sea_stochastic": unseeded}
     monkeypatch.setitem(sys.modules, "bsuite.sweep", sweep)
     monkeypatch.setitem(
         sys.modules, "bsuite.bsuite", SimpleNamespace(load=load, EXPERIMENT_NAME_TO_ENVIRONMENT=loaders)
@@ -106,20 +106,19 @@ def test_training_ends_after_the_episodes_of_a_setting() -> None:
     assert task.env.episodes in (20, 21)  # an environment may be reset at once or at the next step
 
 
-def test_pixels_of_mnist_are_not_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, labels = np.array([[[0, 127], [-128, -1]]], np.int8), np.array([7])
-    datasets: Any = SimpleNamespace(load_mnist=lambda: ((images, labels), (images[:, :1], labels)))
-    monkeypatch.setitem(sys.modules, "bsuite.utils.datasets", datasets)
-    with bsuite_tasks.unsigned_pixels():
-        train, test = datasets.load_mnist()
-    assert train[0].tolist() == [[[0, 127], [128, 255]]]
-    assert test[0].tolist() == [[[0, 127]]]
-    assert train[1] is test[1] is labels
-    assert datasets.load_mnist()[0][0] is images
+@pytest.mark.usefixtures("bsuite")
+@pytest.mark.parametrize(("experiment", "expected"), [("mnist", [0, 127, 128, 255]), ("catch", [0, 127, -128, -1])])
+def test_pixels_of_mnist_are_not_negative(experiment: str, expected: list[float]) -> None:
+    env = BsuiteTask(experiment)
+    signed = np.array([[0, 127], [-128, -1]], np.int8).astype(np.float32) / 255  # as bsuite computes them
+    env.env.reset = lambda: SimpleNamespace(observation=signed)
+    obs, _ = env.reset()
+    assert obs.dtype == np.float32
+    assert obs * 255 == pytest.approx(np.array(expected), abs=1e-4)
 
 
 def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bsuite_tasks, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bsuite.sweep", None)
     registry = {name: spec for name, spec in gymnasium.registry.items() if not name.startswith("bsuite/")}
     monkeypatch.setattr(gymnasium, "registry", registry)
     with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[bsuite\]'"):

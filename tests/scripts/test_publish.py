@@ -158,6 +158,14 @@ def test_algorithms_with_the_same_settings_are_the_same_agent(pair: tuple[str, s
         assert torch.equal(left, right)
 
 
+def test_the_scale_of_minatar_ends_at_the_mean_of_dqn() -> None:
+    suite = read_suite("minatar")
+    means = {cell.task: fmean(cell.numbers("score")) for cell in cells.cells_of(suite) if cell.algorithm == "DQN"}
+    assert {task.name: task.reference[1] for task in suite.tasks} == {
+        name: round(mean, 1) for name, mean in means.items()
+    }
+
+
 def test_curves_over_minutes_have_the_cpu_time_of_their_runs() -> None:
     rows = [
         {"steps": "1000", "seconds": "500.0", "cpu_seconds": "120.0"},

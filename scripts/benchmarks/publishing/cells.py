@@ -133,7 +133,8 @@ def settings_of(task: Task, algorithm: str) -> str:
     preset = find_preset(algorithm, task.env, task.preset)
     assert preset is not None
     settings = constructor_defaults(algorithm_class(algorithm)) | dict(preset.settings) | dict(task.settings)
-    return repr((sorted(settings.items()), preset.policy, preset.n_envs, task.timesteps or preset.n_timesteps))
+    env = (preset.policy, preset.n_envs, sorted({**preset.env_kwargs, **task.env_kwargs}.items()))
+    return repr((sorted(settings.items()), env, task.timesteps or preset.n_timesteps))
 
 
 def normalized(suite: Suite, cells: Sequence[Cell]) -> dict[tuple[str, str], np.ndarray]:
