@@ -162,7 +162,7 @@ MEASURES = {
         low=1,
         source="where all returns are equal, no action looks better than another",
         advice="Explore longer and more (exploration_fraction, exploration_final_eps, ent_coef, ensemble=10), or give a reward on the "
-        "way: the agent finds none, or finds none any more.",
+        "way: the agent finds no rewards, or no longer finds them.",
     ),
     "observation_scale": Measure(
         "largest mean size of an input of the network",

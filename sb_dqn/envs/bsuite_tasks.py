@@ -32,11 +32,9 @@ def register_bsuite() -> None:
 class BsuiteTask(gymnasium.Env[Any, int]):
     """Experiment of bsuite, an environment of dm_env, with flat observations `[N]` float32.
 
-    A seeded reset starts new random numbers, unlike those of the other settings. The transitions of `deep_sea_stochastic` cannot be
-    seeded. Experiments with MNIST read its images from /tmp/mnist, to which bsuite downloads them. bsuite 0.3.6 keeps their pixels in
-    signed bytes, in which bright ones are negative; here they are from 0 to 1. It matters: DQN classifies 0.27 of the digits with
-    signed pixels correctly in its last 1,000 episodes, and 0.88 of the others (scores of 0.20 and 0.81 in mnist/0, seed 0; published:
-    0.75).
+    `reset(seed=...)` seeds the random numbers; two settings with the same seed draw different ones. The transitions of
+    `deep_sea_stochastic` cannot be seeded. Experiments with MNIST read its images from /tmp/mnist, to which bsuite downloads them.
+    bsuite 0.3.6 keeps their pixels in signed bytes, in which bright ones are negative; here they are from 0 to 1.
 
     Args:
         experiment: name of the experiment.

@@ -25,7 +25,7 @@ import yaml
 from sb_dqn.cli.benchmark.command import QUEUE
 from sb_dqn.cli.benchmark.runs import CURVES, FIRST_SEED, OWN, RESULTS, as_csv, read_suite, suite_names
 from sb_dqn.files import write_text
-from scripts.benchmarks.publishing import places
+from scripts.benchmarks.publishing import paths
 from scripts.benchmarks.publishing.bsuite import bsuite_page, by_kind
 from scripts.benchmarks.publishing.cells import KEY, cells_of, read
 from scripts.benchmarks.publishing.pages import beside_peers, compares_settings, section, settings_page, suite_page
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- written by scripts/benchmarks/publish.py -->", "<!-- end -->"
 def merge(out: Path) -> None:
     """Adds the runs of a benchmark to the data of its suite; a run of the same agent, task and seed is replaced."""
     suite = yaml.safe_load((out / QUEUE).read_text(encoding="utf-8"))["suite"]
-    for name, target in ((RESULTS, places.DATA / f"{suite}.csv"), (CURVES, places.DATA / f"{suite}-curves.csv")):
+    for name, target in ((RESULTS, paths.DATA / f"{suite}.csv"), (CURVES, paths.DATA / f"{suite}-curves.csv")):
         rows = {tuple(row[key] for key in KEY): row for path in (target, out / name) for row in read(path)}
         if tuned := [row["seed"] for row in rows.values() if int(row["seed"]) < FIRST_SEED]:
             raise SystemExit(
@@ -59,27 +59,27 @@ def outputs() -> dict[Path, str]:
         if not cells:
             continue
         if compares_settings(suite):
-            files[places.PAGES / "results" / f"{suite.name}.md"] = settings_page(suite, cells)
-            files[places.PICTURES / f"results-{suite.name}.svg"] = picture(settings_charts(cells))
+            files[paths.PAGES / "results" / f"{suite.name}.md"] = settings_page(suite, cells)
+            files[paths.PICTURES / f"results-{suite.name}.svg"] = picture(settings_charts(cells))
             continue
         profile = profile_picture(suite, cells)
-        files |= {places.PICTURES / f"results-{suite.name}.svg": profile} if profile else {}
-        files[places.PAGES / "results" / f"{suite.name}.md"] = suite_page(suite, cells, bool(profile))
+        files |= {paths.PICTURES / f"results-{suite.name}.svg": profile} if profile else {}
+        files[paths.PAGES / "results" / f"{suite.name}.md"] = suite_page(suite, cells, bool(profile))
         glances += beside_peers(suite, cells)
         for algorithm in dict.fromkeys(cell.algorithm for cell in cells if cell.library == OWN):
             chosen = [cell for cell in cells if cell.algorithm.removeprefix("Recurrent") == algorithm]
             name = f"results-{suite.name}-{algorithm.lower()}.svg"
-            files[places.PICTURES / name] = algorithm_picture(suite, chosen)
+            files[paths.PICTURES / name] = algorithm_picture(suite, chosen)
             sections[algorithm].append(section(suite, algorithm, chosen, name))
-    if scores := read(places.DATA / "bsuite.csv"):
-        files[places.PAGES / "results" / "bsuite.md"] = bsuite_page(scores, read(places.DATA / "bsuite-published.csv"))
-        files[places.PICTURES / "results-bsuite.svg"] = radar(by_kind(scores))
-    files[places.NAVIGATION] = with_pages(
-        places.NAVIGATION.read_text(encoding="utf-8"), [path for path in files if path.suffix == ".md"]
+    if scores := read(paths.DATA / "bsuite.csv"):
+        files[paths.PAGES / "results" / "bsuite.md"] = bsuite_page(scores, read(paths.DATA / "bsuite-published.csv"))
+        files[paths.PICTURES / "results-bsuite.svg"] = radar(by_kind(scores))
+    files[paths.NAVIGATION] = with_pages(
+        paths.NAVIGATION.read_text(encoding="utf-8"), [path for path in files if path.suffix == ".md"]
     )
     for page, heading in algorithm_pages().items():
         files[page] = with_section(page.read_text(encoding="utf-8"), "\n\n".join(sections.get(heading, [])))
-    readme = places.ROOT / "README.md"
+    readme = paths.ROOT / "README.md"
     files[readme] = with_section(readme.read_text(encoding="utf-8"), "\n\n".join(glances))
     return files
 
@@ -93,7 +93,7 @@ def with_pages(navigation: str, pages: Iterable[Path]) -> str:
 
 def algorithm_pages() -> dict[Path, str]:
     """Returns the page of each algorithm with the class that its heading names."""
-    pages = sorted((places.PAGES / "algorithms").glob("*.md"))
+    pages = sorted((paths.PAGES / "algorithms").glob("*.md"))
     return {
         page: page.read_text(encoding="utf-8").split()[1]
         for page in pages
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path, text in outputs().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
-            print(path.relative_to(places.ROOT))
+            print(path.relative_to(paths.ROOT))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import yaml
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.cli.benchmark.runs import as_csv, read_suite
 from scripts.benchmarks import publish
-from scripts.benchmarks.publishing import bsuite, cells, pages, pictures, places
+from scripts.benchmarks.publishing import bsuite, cells, pages, paths, pictures
 from tests.marks import SLOW
 
 MKDOCS = "nav:\n      - Measurements:\n          - measurements/index.md\n          - results/old.md\n"
@@ -32,8 +32,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes the script write below a folder with an empty page of DQN."""
     for name, folder in (("ROOT", "."), ("DATA", "data"), ("PAGES", "pages"), ("PICTURES", "pages/pictures")):
         (tmp_path / folder).mkdir(exist_ok=True)
-        monkeypatch.setattr(places, name, tmp_path / folder)
-    monkeypatch.setattr(places, "NAVIGATION", tmp_path / "mkdocs.yml")
+        monkeypatch.setattr(paths, name, tmp_path / folder)
+    monkeypatch.setattr(paths, "NAVIGATION", tmp_path / "mkdocs.yml")
     (tmp_path / "mkdocs.yml").write_text(MKDOCS)
     (tmp_path / "README.md").write_text("# Name\n\n## Results\n\nMore.\n")
     (tmp_path / "pages" / "algorithms").mkdir()
@@ -256,16 +256,16 @@ def test_scores_in_the_text_are_those_of_the_data(
     page: str, suite: str, shown: list[tuple[str, str]], digits: int
 ) -> None:
     found = {(cell.library, cell.task): cell for cell in cells.cells_of(read_suite(suite)) if cell.algorithm == "DQN"}
-    text = " ".join((places.PAGES / page).read_text(encoding="utf-8").split())
+    text = " ".join((paths.PAGES / page).read_text(encoding="utf-8").split())
     for cell in shown:
         scores = found[cell].numbers("score")
         assert f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}" in text, cell
 
 
 def test_the_table_of_boxing_is_that_of_its_file() -> None:
-    with (places.PAGES.parent / "benchmarks" / "boxing-bbf-nature-seed100.csv").open(encoding="utf-8") as file:
+    with (paths.PAGES.parent / "benchmarks" / "boxing-bbf-nature-seed100.csv").open(encoding="utf-8") as file:
         returns = [round(float(row["mean_return"])) for row in csv.DictReader(file)]
-    text = (places.PAGES / "algorithms" / "data-efficient-rainbow.md").read_text(encoding="utf-8")
+    text = (paths.PAGES / "algorithms" / "data-efficient-rainbow.md").read_text(encoding="utf-8")
     for start in range(0, 100_000, 20_000):
         ten = returns[start // 2_000 : start // 2_000 + 10]
         assert f"| {start:,} | {' | '.join(map(str, ten))} |" in text

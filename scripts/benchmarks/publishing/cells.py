@@ -16,7 +16,7 @@ from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.presets import find_preset
 from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.runs.statistics import aggregate_iqm, at_common_places, iqm_curve
-from scripts.benchmarks.publishing import places
+from scripts.benchmarks.publishing import paths
 
 KEY = ("library", "algorithm", "env", "seed")
 SEEDS = 5
@@ -105,9 +105,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def cells_of(suite: Suite) -> list[Cell]:
     """Returns the cells of a suite in the order of its tasks; in each, the best agent first."""
-    curves = {tuple(row[key] for key in KEY): row["curve"] for row in read(places.DATA / f"{suite.name}-curves.csv")}
+    curves = {tuple(row[key] for key in KEY): row["curve"] for row in read(paths.DATA / f"{suite.name}-curves.csv")}
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
-    for row in read(places.DATA / f"{suite.name}.csv"):
+    for row in read(paths.DATA / f"{suite.name}.csv"):
         groups[row["library"], row["algorithm"], row["env"]].append(row)
     cells = [
         Cell(*group, rows, [curves[tuple(row[key] for key in KEY)] for row in rows]) for group, rows in groups.items()

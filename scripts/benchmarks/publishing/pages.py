@@ -8,7 +8,7 @@ import numpy as np
 
 from sb_dqn.cli.benchmark.runs import FIRST_SEED, OWN, Suite, agents_of
 from sb_dqn.runs.statistics import aggregate_iqm, probability_of_improvement
-from scripts.benchmarks.publishing import places
+from scripts.benchmarks.publishing import paths
 from scripts.benchmarks.publishing.cells import PEERS, SEEDS, Cell, normalized, read
 
 SOURCES = {
@@ -188,7 +188,7 @@ def settings_page(suite: Suite, cells: Sequence[Cell]) -> str:
 
 def published(suite: Suite, algorithm: str | None = None) -> list[dict[str, str]]:
     """Returns the scores that others published of a suite, or of one algorithm on it."""
-    rows = [row for row in read(places.DATA / "published.csv") if row["suite"] == suite.name]
+    rows = [row for row in read(paths.DATA / "published.csv") if row["suite"] == suite.name]
     return [row for row in rows if algorithm in (None, row["algorithm"])]
 
 
