@@ -27,6 +27,8 @@ def presets(algo: str | None, trained: str | None, env_id: str | None, name: str
     from sb_dqn.presets import find_preset, list_presets
     from sb_dqn.runs.settings_syntax import canonical
 
+    if trained is not None and env_id is not None:
+        raise click.UsageError(f"--env must be used without ENV, got {env_id} and {trained}. Remove one of them.")
     if algo is not None and trained is not None:
         preset = find_preset(canonical(algo), trained, name)
         if preset is None:

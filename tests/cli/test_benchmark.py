@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
@@ -185,7 +185,7 @@ def test_chosen_environments_alone_are_trained(done: Path, tmp_path: Path) -> No
 def test_peers_are_trained_by_their_own_settings_and_have_the_same_row(done: Path, tmp_path: Path) -> None:
     pytest.importorskip("sb3_contrib")
     out = Path(shutil.copytree(done, tmp_path / "out"))
-    assert run("small", "--seeds", 1, "--algos", "DQN", "--peers", "sb3", "--out", out) == 0
+    assert run("small", "--seeds", 1, "--algos", "sb3 DQN", "--out", out) == 0
     (row,) = (row for row in rows(out) if row["library"] == "sb3")
     assert (row["algorithm"], row["env"], row["steps"], row["episodes"]) == (
         "DQN",
@@ -264,8 +264,23 @@ def test_settings_of_peers_are_keywords_of_their_classes() -> None:
 
 def test_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(peer, "find_spec", lambda name: None)
-    assert run("small", "--peers", "sb3") == 2
-    assert "got none. Run pip install 'sb_dqn[sb3]'." in capsys.readouterr().err
+    for words in (("--peers", "sb3"), ("--algos", "sb3 DQN")):
+        assert run("small", *words) == 2
+        assert "got none. Run pip install 'sb_dqn[sb3]'." in capsys.readouterr().err
+
+
+def test_agents_of_peers_are_named_or_added_to_the_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "check_peer", lambda library: None)
+    small = suite.read_suite("small")
+
+    def wanted(algos: Sequence[str], peers: Sequence[str]) -> list[str]:
+        return sorted(command._wanted(small, algos, ["CartPole-v1"], [100], peers)["CartPole-v1"])
+
+    assert wanted([], []) == ["DQN", "QRDQN"]
+    assert wanted([], ["sb3"]) == ["DQN", "QRDQN", "sb3 DQN"]
+    assert wanted(["qrdqn"], ["sb3"]) == ["QRDQN"]
+    assert wanted(["sb3 DQN"], []) == ["sb3 DQN"]
+    assert wanted(["dqn", "sb3 DQN"], []) == ["DQN", "sb3 DQN"]
 
 
 @FULL
@@ -335,7 +350,7 @@ def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["smal"], "SUITE must be one of small, got 'smal'. Use one of them. Did you mean 'small'?"),
-        (["small", "--algos", "PPO"], "--algos must be some of small: DQN, QRDQN; got PPO. Use these."),
+        (["small", "--algos", "PPO"], "--algos must be some of small: DQN, QRDQN, sb3 DQN; got PPO. Use these."),
         (["small", "--envs", "CartPole"], "got CartPole. Use these. Did you mean 'CartPole-v1'"),
         (["small", "--peers", "sb4"], "--peers must be sb3, got 'sb4'. Use one of them. Did you mean 'sb3'?"),
         (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),

@@ -305,6 +305,10 @@ def test_ctrl_c_saves_and_resume_continues(run: Path, tmp_path: Path, monkeypatc
         (["train"], "ALGO and ENV must be set, got none. Use sb-dqn train ALGO ENV"),
         (["train", "dqn"], "ENV must be set, got none. Use sb-dqn train ALGO ENV"),
         (["presets", "dqn", "--name", "CartPole"], "--name must be one of"),
+        (
+            ["presets", "dqn", "CartPole-v1", "--env", "Acrobot-v1"],
+            "--env must be used without ENV, got Acrobot-v1 and CartPole-v1",
+        ),
         (["presets", "dqn", "Own-v0"], "ENV must be an environment with a preset of dqn, got Own-v0: there"),
         (["info", str(Path(__file__))], "test_commands.py"),
         (

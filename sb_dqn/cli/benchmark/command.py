@@ -43,7 +43,12 @@ class _WithLists(click.Command):
 
 @click.command(cls=_WithLists, short_help="Train a suite of environments with several seeds, for days if need be.")
 @click.argument("suite_name", metavar="SUITE")
-@click.option("--algos", multiple=True, metavar="ALGO...", help="Algorithms. Default: all of the suite.")
+@click.option(
+    "--algos",
+    multiple=True,
+    metavar="ALGO...",
+    help='Algorithms, or agents of peers: "sb3 DQN". Default: all algorithms.',
+)
 @click.option("--envs", multiple=True, metavar="ENV...", help="Environments of the suite. Default: all.")
 @number_option(
     "--seeds",
@@ -185,31 +190,32 @@ def _wanted(
     from sb_dqn.cli.benchmark.runs import agents_of
     from sb_dqn.runs.settings_syntax import canonical
 
-    for library in peers:
+    agents = list(dict.fromkeys(agent for task in suite.tasks for agent in agents_of(task)))
+    own = [agent for agent in agents if " " not in agent]
+    chosen = _chosen("--algos", [name if name in agents else canonical(name) for name in algos], agents, suite) or own
+    for library in dict.fromkeys([*peers, *(agent.split()[0] for agent in chosen if agent not in own)]):
         check_peer(library)
-    known = list(dict.fromkeys(name for task in suite.tasks for name in task.algorithms))
-    chosen = _chosen("--algos", [canonical(name) for name in algos], known, suite)
     tasks = _chosen("--envs", envs, [task.name for task in suite.tasks], suite)
 
     def is_wanted(agent: str) -> bool:
         library, _, algorithm = agent.rpartition(" ")
-        return algorithm.removeprefix("Recurrent") in chosen if library in peers else agent in chosen
+        return agent in chosen or (library in peers and algorithm.removeprefix("Recurrent") in chosen)
 
     return {
         task.name: {agent: _seeds(seeds) for agent in agents_of(task) if is_wanted(agent)}
         for task in suite.tasks
-        if task.name in tasks
+        if not tasks or task.name in tasks
     }
 
 
 def _chosen(option: str, names: Sequence[str], known: Sequence[str], suite: Suite) -> Sequence[str]:
-    """Returns the names that an option lists, or all."""
+    """Returns the names that an option lists, once they are checked."""
     for name in names:
         if name not in known:
             raise ConfigurationError(
                 f"{option} must be some of {suite.name}: {', '.join(known)}; got {name}. Use these.{nearest(name, known)}"
             )
-    return names or known
+    return names
 
 
 def _both(first: Queue, second: Queue) -> Queue:
