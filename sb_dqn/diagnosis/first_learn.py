@@ -124,7 +124,8 @@ class FirstLearn:
         bounded = {} if wrapper is not None and wrapper.norm_obs else flatten_space(model.observation_space)
         for key, space in bounded.items():
             if isinstance(space, spaces.Box) and not is_bytes(space):  # bytes are always within 0..255
-                values = sample.obs[key].flatten(1).double().cpu().numpy()
+                rows = sample.obs[key].double().cpu().numpy()
+                values = rows.reshape(len(rows), -1)
                 slack = 1e-4 * np.minimum(space.high.astype(float) - space.low, 1e30).ravel()
                 outside = ((values < space.low.ravel() - slack) | (values > space.high.ravel() + slack)).any(1)
                 if outside.mean() >= OUTSIDE:

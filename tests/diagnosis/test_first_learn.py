@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.filterwarnings("error:learning may fail"), pytest.mark
 CARTPOLE = "CartPole-v1"
 
 
-def observed(change: Callable[[Any], Any], high: float = np.inf) -> Any:
-    return TransformObservation(gymnasium.make(CARTPOLE), change, spaces.Box(-high, high, (4,), np.float32))
+def observed(change: Callable[[Any], Any], high: float = np.inf, shape: tuple[int, ...] = (4,)) -> Any:
+    return TransformObservation(gymnasium.make(CARTPOLE), change, spaces.Box(-high, high, shape, np.float32))
 
 
 def rewarded(factor: float) -> Any:
@@ -64,6 +64,10 @@ FAULTS: dict[str, tuple[Callable[[], Any], int]] = {
     ),
     r"observations must be within their space, got 'obs' from -\d.* in Box\(-0\.01": (
         lambda: quick(observed(lambda obs: obs, high=0.01)),
+        150,
+    ),
+    r"observations must be within their space, got 'obs' from -\d.* in Box\(-0\.01, 0\.01, \(\)": (
+        lambda: quick(observed(lambda obs: np.asarray(obs[1]), high=0.01, shape=())),
         150,
     ),
     r"observations must be around 1, got entries of a mean size of \d": (
