@@ -177,8 +177,9 @@ def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed:
     from sb_dqn.envs.make import spec_of
 
     spec_of(env_id)  # registers the environments of this library
-    env = make_vec_env(env_id, preset.n_envs, seed=seed, env_kwargs=dict(preset.env_kwargs))
-    test = make_vec_env(env_id, lanes, seed=EVAL_SEED, env_kwargs=dict(preset.env_kwargs))
+    keywords = {"render_mode": None, **preset.env_kwargs}  # without it they ask for pictures
+    env = make_vec_env(env_id, preset.n_envs, seed=seed, env_kwargs=keywords)
+    test = make_vec_env(env_id, lanes, seed=EVAL_SEED, env_kwargs=keywords)
     if _read(library)[algorithm][env_id].get("normalize"):
         gamma = preset.settings.get("gamma", 0.99)
         env = VecNormalize(env, gamma=gamma)
