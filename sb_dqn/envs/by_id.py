@@ -42,11 +42,14 @@ def atari_arguments(env_kwargs: Settings) -> dict[str, Any]:
     return {**named, "env_kwargs": {name: value for name, value in env_kwargs.items() if name not in ATARI}}
 
 
-def policy_alias(stream: Stream) -> str:
-    """Returns the default policy for the observation space: "CnnPolicy" for images, "MultiInputPolicy" for dicts."""
+def policy_alias(stream: Stream, algorithm: str) -> str:
+    """Returns the default policy for the observation space: "CnnPolicy" for images, "MultiInputPolicy" for dicts.
+
+    It is recurrent for R2D2: "CnnLstmPolicy".
+    """
     from gymnasium import spaces
 
     space = stream.blueprint.observation_space
-    if isinstance(space, spaces.Dict):
-        return "MultiInputPolicy"
-    return "CnnPolicy" if space.shape is not None and len(space.shape) == 3 else "MlpPolicy"
+    is_image = space.shape is not None and len(space.shape) == 3
+    kind = "MultiInput" if isinstance(space, spaces.Dict) else "Cnn" if is_image else "Mlp"
+    return f"{kind}LstmPolicy" if algorithm == "R2D2" else f"{kind}Policy"

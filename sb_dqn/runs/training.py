@@ -60,7 +60,7 @@ def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     if options.track is not None:
         make_tracker(root, options.track)  # raises before a folder is made
     with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
-        policy = plan.policy or policy_alias(stream)
+        policy = plan.policy or policy_alias(stream, plan.algorithm)
         model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
         made = None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id)
         folder: Path = model.learners.gather(made)[0]

@@ -459,6 +459,6 @@ def test_seeds_of_tuning_and_of_published_results_are_apart() -> None:
         for path in (ROOT / "scripts" / "benchmarks").glob("*.py")
         for found in re.finditer(r'"--seeds".*default=\[([\d, ]+)\]', path.read_text(encoding="utf-8"))
     }
-    assert "goals.py" in defaults
+    assert "precision.py" in defaults
     for name, seeds in defaults.items():
         assert len({seed < FIRST_SEED for seed in seeds}) == 1, name

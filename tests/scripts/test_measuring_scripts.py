@@ -12,7 +12,7 @@ import torch
 
 from sb_dqn import DQN
 from sb_dqn.errors import EnvironmentFault
-from scripts.benchmarks import fault_checks, identity, processes, recurrent_ppo, resumed_curve
+from scripts.benchmarks import fault_checks, identity, processes, resumed_curve
 from scripts.benchmarks.dormant import share_of_model
 from tests.marks import FULL
 
@@ -43,25 +43,6 @@ def test_a_run_has_got_as_far_as_its_finished_episodes(tmp_path: Path) -> None:
     (run / "monitor.csv").write_text('#{"t_start": 0}\nr,l,t\n10.0,10,0.1\n15.0,15,0.2\n9.0,', encoding="utf-8")
     assert resumed_curve.has_reached(tmp_path, 25)
     assert not resumed_curve.has_reached(tmp_path, 26)
-
-
-@FULL
-def test_recurrent_ppo_of_both_libraries_is_a_table_and_a_complete_curve_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("sb3_contrib", reason="the peer")
-    small = ["--seeds", "0", "--timesteps", "512", "--eval-every", "256", "--episodes", "2", "--out", str(tmp_path)]
-    recurrent_ppo.main(["sb_dqn/TMaze-v0", *small])
-    table = capsys.readouterr().out
-    assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == ["| sb_dqn.sb3", "| sb3_contrib"]
-    curves = list(tmp_path.glob("*.csv"))
-    assert len(curves) == 2
-    for path in curves:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert [line.split(",")[0] for line in lines] == ["env_steps", "256", "512"]
-        path.write_text("\n".join([*lines[:-1], "512,1.0,4.00,0.00"]) + "\n", encoding="utf-8")
-    recurrent_ppo.main(["sb_dqn/TMaze-v0", *small])
-    assert all(row.endswith("| 4.00; 4.00 | 4.00; 4.00 |") for row in capsys.readouterr().out.splitlines()[2:])
 
 
 @FULL

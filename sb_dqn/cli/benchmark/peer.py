@@ -169,6 +169,7 @@ class NormalizedInputs:
 
 def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed: int, lanes: int) -> tuple[Any, Any]:
     """Returns a model of Stable-Baselines3 or its contrib package, and environments for its evaluations."""
+    import gymnasium
     import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.env_util import make_vec_env
@@ -177,15 +178,16 @@ def _make_model(library: str, algorithm: str, env_id: str, preset: Preset, seed:
     from sb_dqn.envs.make import spec_of
 
     spec_of(env_id)  # registers the environments of this library
-    keywords = {"render_mode": None, **preset.env_kwargs}  # without it they ask for pictures
-    env = make_vec_env(env_id, preset.n_envs, seed=seed, env_kwargs=keywords)
-    test = make_vec_env(env_id, lanes, seed=EVAL_SEED, env_kwargs=keywords)
+    make = partial(gymnasium.make, env_id, **preset.env_kwargs)  # by its id they would ask for pictures
+    env, test = make_vec_env(make, preset.n_envs, seed=seed), make_vec_env(make, lanes, seed=EVAL_SEED)
     if _read(library)[algorithm][env_id].get("normalize"):
         gamma = preset.settings.get("gamma", 0.99)
         env = VecNormalize(env, gamma=gamma)
         test = VecNormalize(test, training=False, norm_reward=False, gamma=gamma)
     cls: Any = getattr(stable_baselines3, algorithm, None) or getattr(sb3_contrib, algorithm)
     settings = {name: _with_objects(value) for name, value in preset.settings.items()}
+    if "replay_buffer_class" in settings:
+        settings["replay_buffer_class"] = getattr(stable_baselines3, settings["replay_buffer_class"])
     return cls(preset.policy, env, seed=seed, device="cpu", **settings), test
 
 

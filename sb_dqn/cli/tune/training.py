@@ -58,7 +58,7 @@ def make_model(plan: Plan) -> BaseAlgorithm:
     """Returns the untrained model of a plan, with its environment."""
     stream = open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)
     make = algorithm_class(plan.algorithm)
-    model: BaseAlgorithm = make(plan.policy or policy_alias(stream), stream, **plan.settings)
+    model: BaseAlgorithm = make(plan.policy or policy_alias(stream, plan.algorithm), stream, **plan.settings)
     return model
 
 
