@@ -181,5 +181,6 @@ def test_no_environment_of_a_preset_is_warned_of(env: str) -> None:
     space = blueprint(env, ()).action_space
     algorithm: Any = SAC if isinstance(space, gymnasium.spaces.Box) else DQN
     with closing(open_env(env, 2, {})) as stream:
-        model = algorithm(policy_alias(stream, algorithm.__name__), stream, learning_starts=10**6, buffer_size=2_000, seed=0, device="cpu")
+        policy = policy_alias(stream, algorithm.__name__)
+        model = algorithm(policy, stream, learning_starts=10**6, buffer_size=2_000, seed=0, device="cpu")
         model.learn(2_100)  # its actions are random
