@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
 import pytest
 
+from sb_dqn.envs.by_id import open_env, policy_alias
 from sb_dqn.nn.torsos.convolutions import NatureCNN
 from sb_dqn.nn.torsos.impala import ImpalaCNN
 from sb_dqn.presets.catalogue import merge_policy_kwargs
 from sb_dqn.runs.plan import STEPS_WITHOUT_PRESET, make_plan
+from sb_dqn.runs.settings_syntax import algorithm_class
 
 
 def test_preset_without_arguments() -> None:
@@ -153,3 +156,19 @@ def test_names_with_an_option_of_their_own_are_rejected(assignment: str, option:
         click.BadParameter, match=f"must be set by its own option, got it with --set. Use {option} of `sb-dqn train`"
     ):
         make_plan("DQN", "CartPole-v1", assignments=[assignment])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id", "policy"),
+    [
+        ("DQN", "CartPole-v1", "MlpPolicy"),
+        ("R2D2", "CartPole-v1", "MlpLstmPolicy"),
+        ("R2D2", "sb_dqn/BitFlip-v0", "MultiInputLstmPolicy"),
+    ],
+)
+def test_without_a_preset_the_policy_fits_the_observations_and_the_class(
+    algorithm: str, env_id: str, policy: str
+) -> None:
+    with closing(open_env(env_id, 1, {})) as stream:
+        assert policy_alias(stream, algorithm) == policy
+        algorithm_class(algorithm)(policy, stream, buffer_size=1_000, seed=0, device="cpu")
