@@ -42,7 +42,10 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
         return found
     where = f" at key {path!r}" if path else ""
     if not isinstance(space, LEAVES):
-        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}. Convert it with a wrapper.")
+        wrapper = (
+            "gymnasium.wrappers.FlattenObservation" if space.is_np_flattenable else "a gymnasium.ObservationWrapper"
+        )
+        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}. Convert it with {wrapper}.")
     if 0 in leaf_shape(space):
         raise SpaceError(f"observation space{where} must have no axis of length 0, got {space}. Remove that entry.")
     return {path or "obs": space}

@@ -54,7 +54,11 @@ def test_observations_have_the_keys_of_their_space() -> None:
     ("space", "message"),
     [
         (spaces.Text(3), "observation space must be Box, Discrete, MultiDiscrete, MultiBinary"),
-        (spaces.Tuple([VECTOR]), "observation space must be Box"),
+        (
+            spaces.Tuple([VECTOR]),
+            "observation space must be Box.* Convert it with gymnasium.wrappers.FlattenObservation",
+        ),
+        (spaces.Sequence(VECTOR), "got Sequence.* Convert it with a gymnasium.ObservationWrapper"),
         (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' must be Box"),
         (spaces.Dict({}), "must have at least one entry, got Dict"),
         (
