@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.benchmarks import draw_curves, run, suite
+from scripts.benchmarks import run, suite
 from scripts.benchmarks.catch import BALLS, CELLS, PIXELS, Catch
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison, Finding, Spread, compare, report, spread
@@ -181,19 +181,3 @@ def test_catch_pays_for_a_caught_ball() -> None:
             score, steps = score + reward, steps + 1
         assert steps == BALLS * (CELLS - 1)
         assert expected is None or score == expected
-
-
-def test_curves_are_drawn_from_their_files(tmp_path: Path) -> None:
-    lines = ["1000,6.0,10,2,,,", "2000,12.0,20,3,1.5,2.5,0.5"]
-    (tmp_path / "c.csv").write_text(
-        "\n".join(["env_steps,seconds,updates,episodes,mean_return,greedy_mean,greedy_sd", *lines]) + "\n",
-        encoding="utf-8",
-    )
-    columns = draw_curves.read(tmp_path / "c.csv")
-    assert columns["seconds"].tolist() == [6.0, 12.0]
-    assert np.isnan(columns["greedy_mean"]).tolist() == [True, False]
-    pytest.importorskip("matplotlib", reason="an extra")
-    draw_curves.main([str(tmp_path / "c.png"), f"seed 0={tmp_path / 'c.csv'}"])
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SystemExit):
-        draw_curves.main([str(tmp_path / "c.png"), "c.csv"])
