@@ -27,7 +27,7 @@ from sb_dqn.cli.benchmark.runs import CURVES, FIRST_SEED, OWN, RESULTS, as_csv, 
 from sb_dqn.files import write_text
 from scripts.benchmarks.publishing import paths
 from scripts.benchmarks.publishing.bsuite import bsuite_page, by_kind
-from scripts.benchmarks.publishing.cells import KEY, cells_of, read
+from scripts.benchmarks.publishing.cells import KEY, SEEDS, cells_of, read
 from scripts.benchmarks.publishing.pages import beside_peers, compares_settings, section, settings_page, suite_page
 from scripts.benchmarks.publishing.pictures import algorithm_picture, picture, profile_picture, radar, settings_charts
 
@@ -53,7 +53,10 @@ def outputs() -> dict[Path, str]:
     """Returns the text of each page and picture."""
     files: dict[Path, str] = {}
     sections: dict[str, list[str]] = defaultdict(list)
-    glances: list[str] = []
+    glances = [
+        f"Mean return ± standard deviation of the last model over {SEEDS} seeds, or the number in parentheses. Ours has its presets, "
+        "the peer the settings of its Zoo, or ours where it has none."
+    ]
     for suite in map(read_suite, suite_names()):
         cells = cells_of(suite)
         if not cells:

@@ -72,9 +72,9 @@ def beside_peers(suite: Suite, cells: Sequence[Cell]) -> list[str]:
 
     lines = [[agent, *(text(agent, task) for task in tasks)] for agent in agents]
     return [
-        f"[{suite.title}](docs/pages/results/{suite.name}.md): mean return ± standard deviation of the last model over {SEEDS} seeds, "
-        f"or the number in parentheses. Ours has its presets, the peer the settings of its Zoo, or ours where it has none.",
-        table(["", *tasks], [line for line in lines if any(line[1:])]),
+        table(
+            [f"[{suite.title}](docs/pages/results/{suite.name}.md)", *tasks], [line for line in lines if any(line[1:])]
+        ),
     ]
 
 
