@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from sb_dqn.buffers.frame_stack import FrameStack
 from sb_dqn.checks import check_callable, check_int
+from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.base import shares_environment
 from sb_dqn.envs.streams.open import Stream, open_stream, opened_here
 from sb_dqn.envs.streams.sb3 import has_stacks_of
@@ -44,7 +45,8 @@ def evaluate_policy(
     Args:
         model: object with a `predict` method.
         env: an id, an environment, a vector env or a list of factories. An environment that is passed in stays open and
-            is reset; others are closed afterwards.
+            is reset; others are closed afterwards. The id of `from_preset` has the keywords that the model was trained with, until
+            the model is saved and loaded.
         n_eval_episodes: total number of episodes, divided evenly over the lanes.
         deterministic: True for greedy actions, False to sample actions as during training.
         render: True calls the env's `render` after every step.
@@ -154,7 +156,14 @@ def open_for_evaluation(model: ModelLike, env: EnvLike) -> Stream:
     """
     made = getattr(model, "blueprint", None)  # something else that predicts does not tell
     whole = 1 if made is not None and has_stacks_of(env, made) else None
-    stream = open_stream(env, frame_stack=whole, action_mask=getattr(model, "action_mask", None))
+    action_mask, (env_id, keywords) = (
+        getattr(model, "action_mask", None),
+        getattr(model, "preset_env", None) or ("", {}),
+    )
+    if isinstance(env, str) and env == env_id:
+        stream = open_env(env, 1, keywords, action_mask)
+    else:
+        stream = open_stream(env, frame_stack=whole, action_mask=action_mask)
     if not stream.chooses:
         raise ConfigurationError(
             f"the environment of an evaluation must play the actions, got {type(stream.env).__name__}. Evaluate on the environment "

@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from sb_dqn.algorithms import PPO
 from sb_dqn.callbacks import EvalCallback
 from sb_dqn.envs.streams.open import StreamOptions, open_stream
 from sb_dqn.errors import ConfigurationError, SpaceError
@@ -412,6 +413,20 @@ class Frames(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
         return self.observation_space.sample(), 1.0, self.t == 3, False, {}
+
+
+def test_the_id_of_a_preset_has_its_keywords() -> None:
+    maze = "sb_dqn/TMaze-v0"
+    model = PPO.from_preset(maze, env_kwargs={"corridor": 3}, seed=0, device="cpu")
+    callback = EvalCallback(maze, n_eval_episodes=2, eval_freq=512, verbose=0)
+    model.learn(512, callback=callback)
+
+    def lengths(env: Any) -> Any:
+        return evaluate_policy(model, env, 2, return_episode_rewards=True)[1]
+
+    assert max(lengths(maze)) <= 16, "its time limit is four times the way"
+    assert max(callback.evaluations_length[0]) <= 16
+    assert min(lengths(gymnasium.make(maze, corridor=20))) > 20  # an environment is used as it is
 
 
 def test_results_do_not_depend_on_who_stacks_the_frames() -> None:

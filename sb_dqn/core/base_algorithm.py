@@ -113,6 +113,8 @@ class BaseAlgorithm(ABC):
     learning_rate: ScheduleLike
     tensorboard_log: str | None
     verbose: int
+    preset_env: tuple[str, Settings] | None = None
+    """Id and keywords of the environment that `from_preset` made."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -210,7 +212,8 @@ class BaseAlgorithm(ABC):
             preset: name of another entry, or a .yaml file, as `sb_dqn.presets.find_preset` takes it; None: the one for `env`.
             policy: policy instead of that of the preset.
             n_envs: number of lanes instead of that of the preset.
-            env_kwargs: keywords of the environment, over those of the preset.
+            env_kwargs: keywords of the environment, over those of the preset. `evaluate_policy` and callbacks that get the same
+                id open it with them, too.
             **changes: constructor arguments over those of the preset; `policy_kwargs` are merged.
 
         Raises:
@@ -229,13 +232,15 @@ class BaseAlgorithm(ABC):
                 f"{', '.join(each.name for each in list_presets(name))}, or call {cls.__name__}(policy, env)."
             )
         settings = merge_settings(found.settings, changes)
-        stream = open_training_env(env, n_envs or found.n_envs, {**found.env_kwargs, **(env_kwargs or {})}, settings)
+        keywords = {**found.env_kwargs, **(env_kwargs or {})}
+        stream = open_training_env(env, n_envs or found.n_envs, keywords, settings)
         make: Any = cls
         try:
             model: Self = make(policy or found.policy, stream, **settings)
         except BaseException:
             stream.close()
             raise
+        model.preset_env = env, keywords
         return model
 
     @classmethod
