@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,20 @@ Channels = str | Mapping[str, str] | None
 FEW_CHANNELS = 4
 """No side of an image is as short as this if another axis can be the side; grey, two planes, RGB and RGBA have as many channels."""
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict of these"
+
+
+def with_dicts(space: Space) -> Space:
+    """Returns a space with a Dict in place of each Tuple; its keys are "0", "1" and so on."""
+    if isinstance(space, spaces.Tuple):
+        return spaces.Dict([(str(number), with_dicts(inner)) for number, inner in enumerate(space.spaces)])
+    if isinstance(space, spaces.Dict):
+        parts = {key: with_dicts(inner) for key, inner in space.spaces.items()}
+        return (
+            space
+            if all(parts[key] is inner for key, inner in space.spaces.items())
+            else spaces.Dict(list(parts.items()))
+        )
+    return space
 
 
 def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
@@ -42,21 +56,26 @@ def flatten_space(space: Space, path: str = "") -> dict[str, Space]:
         return found
     where = f" at key {path!r}" if path else ""
     if not isinstance(space, LEAVES):
-        wrapper = (
-            "gymnasium.wrappers.FlattenObservation" if space.is_np_flattenable else "a gymnasium.ObservationWrapper"
-        )
-        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}. Convert it with {wrapper}.")
+        raise SpaceError(f"observation space{where} must be {SUPPORTED}, got {space}. Convert it with a wrapper.")
     if 0 in leaf_shape(space):
         raise SpaceError(f"observation space{where} must have no axis of length 0, got {space}. Remove that entry.")
     return {path or "obs": space}
 
 
-def flatten_observation(observation: object, path: str = "") -> Observation:
-    """Converts an observation of an env, batched or not, to a flat dict of arrays with the keys of `flatten_space`."""
+def flatten_observation(observation: object, leaves: Container[str], path: str = "") -> Observation:
+    """Converts an observation of an env, batched or not, to a flat dict of arrays with the keys of `flatten_space`.
+
+    Args:
+        observation: array, or (nested) dict or tuple of arrays. A tuple is an array where `leaves` has its key.
+        leaves: keys that `flatten_space` has.
+        path: key of the observation.
+    """
+    if isinstance(observation, tuple) and (path or "obs") not in leaves:
+        observation = {str(number): inner for number, inner in enumerate(observation)}
     if isinstance(observation, Mapping):
         found: Observation = {}
         for key, inner in observation.items():
-            found.update(flatten_observation(inner, f"{path}/{key}" if path else str(key)))
+            found.update(flatten_observation(inner, leaves, f"{path}/{key}" if path else str(key)))
         return found
     return {path or "obs": np.asarray(observation)}
 
@@ -130,13 +149,16 @@ def batch_observation(space: Space, observation: object) -> tuple[Observation, b
         SpaceError: a key is missing or unknown, or a shape, dtype or value does not match the space.
     """
     leaves = flatten_space(space)
-    if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping):
+    with_info = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping)
+    if with_info and not isinstance(
+        getattr(space, "spaces", {}).get("1"), spaces.Dict
+    ):  # what was a Tuple can have one there
         raise SpaceError(
             "the observation must be an array or dict, got the tuple (observation, info) that gymnasium's reset returns. "
             "Unpack it: obs, info = env.reset()."
         )
     try:
-        arrays = flatten_observation(observation)
+        arrays = flatten_observation(observation, leaves)
     except ValueError as error:  # raised by NumPy for lists of unequal length
         raise SpaceError(
             f"the observation must be an element of {space}, or a batch of them, got no array ({error}). Pass "

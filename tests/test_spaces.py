@@ -20,6 +20,7 @@ from sb_dqn.spaces import (
     is_image,
     leaf_dtype,
     leaf_shape,
+    with_dicts,
 )
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
@@ -44,21 +45,20 @@ def test_leaves_by_path() -> None:
 
 def test_observations_have_the_keys_of_their_space() -> None:
     observation = NESTED.sample()
-    flat = flatten_observation(observation)
+    flat = flatten_observation(observation, flatten_space(NESTED))
     assert flat.keys() == flatten_space(NESTED).keys()
     assert np.array_equal(flat["camera/left"], observation["camera"]["left"])
-    assert flatten_observation([1, 2])["obs"].tolist() == [1, 2]
+    assert flatten_observation([1, 2], {"obs"})["obs"].tolist() == [1, 2]
+    assert flatten_observation((1, 2), {"obs"})["obs"].tolist() == [1, 2]
+    assert flatten_observation((1, 2), {"0", "1"}) == {"0": 1, "1": 2}
 
 
 @pytest.mark.parametrize(
     ("space", "message"),
     [
         (spaces.Text(3), "observation space must be Box, Discrete, MultiDiscrete, MultiBinary"),
-        (
-            spaces.Tuple([VECTOR]),
-            "observation space must be Box.* Convert it with gymnasium.wrappers.FlattenObservation",
-        ),
-        (spaces.Sequence(VECTOR), "got Sequence.* Convert it with a gymnasium.ObservationWrapper"),
+        (spaces.Tuple([VECTOR]), "observation space must be Box"),
+        (with_dicts(spaces.Tuple([VECTOR, spaces.Sequence(VECTOR)])), "at key '1' must be Box.*, got Sequence"),
         (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(3)})}), "at key 'a/b' must be Box"),
         (spaces.Dict({}), "must have at least one entry, got Dict"),
         (

@@ -19,7 +19,7 @@ from sb_dqn.envs.streams.gymnasium_vector import NextStepStream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.streams.sync_vector import SyncVectorStream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
-from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, is_bytes
+from sb_dqn.spaces import actions_of, flatten_observation, flatten_space, is_bytes, with_dicts
 from sb_dqn.types import Array, EnvLike
 
 STEPPING = ("check_step_determinism", "check_returned_data_not_reused")
@@ -148,7 +148,7 @@ class _Check:
     def _check_spaces(self, observation_space: Any, action_space: Any) -> None:
         leaves = {}
         with self._collecting():
-            leaves = flatten_space(observation_space)
+            leaves = flatten_space(with_dicts(observation_space))
         with self._collecting():
             actions_of(action_space)
         for key, leaf in leaves.items():
@@ -184,11 +184,12 @@ class _Check:
                 "self.np_random, which super().reset(seed=seed) seeds."
             )
         _, info = env.reset(seed=self.seed)
+        leaves = flatten_space(with_dicts(env.observation_space))
         length, started = 0, time.perf_counter()
         for _ in range(self.steps):
             obs, reward, terminated, truncated, info = env.step(self._legal(info))
             rewards.append(float(reward))
-            for key, value in flatten_observation(obs).items():
+            for key, value in flatten_observation(obs, leaves).items():
                 sizes[key] = np.maximum(sizes.get(key, 0.0), np.abs(np.asarray(value, np.float64)).max(initial=0.0))
             length += 1
             if terminated or truncated:
@@ -235,7 +236,7 @@ class _Check:
                 f"all episodes terminate after {ends[0][0]} steps, as by a time limit. Return truncated=True there instead of "
                 f"terminated=True, unless the step count is part of the observation: no value is assumed after a termination."
             )
-        leaves = flatten_space(self.env.observation_space)
+        leaves = flatten_space(with_dicts(self.env.observation_space))
         for key, size in sizes.items():
             if isinstance(leaves[key], spaces.Box) and size >= LARGEST_INPUT and leaves[key].dtype != np.uint8:
                 note(

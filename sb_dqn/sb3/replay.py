@@ -244,7 +244,7 @@ class ReplayView:
 
     def _observations(self, obs: object) -> Observation:
         spaces = flatten_space(self.model.blueprint.observation_space)
-        found = flatten_observation(obs)
+        found = flatten_observation(obs, spaces)
         return {
             key: np.array(found[key], leaf_dtype(space)).reshape(self.n_envs, *leaf_shape(space))
             for key, space in spaces.items()

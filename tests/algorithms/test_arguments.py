@@ -278,7 +278,7 @@ def test_action_spaces_that_are_refused(space: Any) -> None:
 
 def test_observation_spaces_that_are_refused() -> None:
     game = Tiny()
-    game.observation_space = spaces.Tuple([spaces.Discrete(2)])
+    game.observation_space = spaces.Tuple([spaces.Text(2)])
     with pytest.raises(SpaceError, match="must be Box, Discrete"):
         quick(game)
 

@@ -38,7 +38,7 @@ STEPS = 24
 def observations(model: DQN | PQN, count: int = 9) -> dict[str, torch.Tensor]:
     space = model.observation_space
     space.seed(1)
-    sampled = [flatten_observation(space.sample()) for _ in range(count)]
+    sampled = [flatten_observation(space.sample(), ()) for _ in range(count)]
     return {key: torch.from_numpy(np.stack([one[key] for one in sampled])) for key in sampled[0]}
 
 

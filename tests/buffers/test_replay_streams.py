@@ -31,7 +31,7 @@ def expected_obs(game: ToyGame, stack: Any, k: int) -> dict[str, Any]:
     """Returns the expected policy input, from the frames of the log."""
     if k > 1:
         return {"obs": np.concatenate([game.observe(tuple(frame)) for frame in stack])}
-    return flatten_observation(game.observe(tuple(stack[-1])))
+    return flatten_observation(game.observe(tuple(stack[-1])), ())
 
 
 def compare(batch: Batch, games: list[ToyGame], n: int, k: int, life_loss: bool) -> None:

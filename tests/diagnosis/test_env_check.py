@@ -93,7 +93,7 @@ def test_advice_is_warned_of_unless_switched_off() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_all_faults_are_in_one_error() -> None:
     env = Walk()
-    env.observation_space = spaces.Tuple([spaces.Discrete(2)])
+    env.observation_space = spaces.Text(2)
     env.action_space = spaces.Box(0, 3, (2,), np.int64)
     with pytest.raises(
         ConfigurationError, match=r"observation space must be Box.*[(]2[)] .*must be Box\(low, high, shape\) of a float"

@@ -18,7 +18,7 @@ from tests.toys import OBSERVATIONS, ToyGame, batched
 
 
 def same(left: Any, right: Any) -> bool:
-    a, b = flatten_observation(left), flatten_observation(right)
+    a, b = flatten_observation(left, ()), flatten_observation(right, ())
     return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
 
 

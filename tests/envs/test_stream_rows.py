@@ -43,7 +43,7 @@ def expect(game: ToyGame, options: StreamOptions) -> list[Row]:
         step = episode.steps[t]
         rows.append(
             Row(
-                flatten_observation(game.observe(step.frame)),
+                flatten_observation(game.observe(step.frame), ()),
                 float(np.sign(step.reward)) if options.clip_reward else step.reward,
                 step.reward,
                 terminal_at(episode, t, options.terminal_on_life_loss),
@@ -121,8 +121,8 @@ def test_infos_name_the_end_of_an_episode_and_nothing_else(kind: str) -> None:
         for info, (_, step) in zip(final_infos, ends, strict=False):
             assert info["TimeLimit.truncated"] is (step.truncated and not step.terminated)
             assert info["lives"] == step.lives
-            for key, array in flatten_observation(game.observe(step.frame)).items():
-                assert np.array_equal(flatten_observation(info["terminal_observation"])[key], array)
+            for key, array in flatten_observation(game.observe(step.frame), ()).items():
+                assert np.array_equal(flatten_observation(info["terminal_observation"], ())[key], array)
     assert infos[0] == [{}, {}]
 
 

@@ -54,7 +54,7 @@ SPACES: dict[str, tuple[str, spaces.Space[Any]]] = {
 
 def observations(space: spaces.Space[Any], count: int = 3) -> dict[str, Tensor]:
     """As the replay hands them over."""
-    flat = [flatten_observation(space.sample()) for _ in range(count)]
+    flat = [flatten_observation(space.sample(), ()) for _ in range(count)]
     return {
         key: torch.from_numpy(np.stack([one[key] for one in flat]).astype(leaf_dtype(leaf)))
         for key, leaf in flatten_space(space).items()

@@ -29,6 +29,7 @@ from sb_dqn.spaces import (
     flatten_space,
     leaf_dtype,
     leaf_shape,
+    with_dicts,
 )
 from sb_dqn.types import (
     ActionArray,
@@ -76,6 +77,7 @@ class Stream(ABC):
     ) -> None:
         if options.frame_stack < 1:
             raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}. Use 1 or more.")
+        observation_space = with_dicts(observation_space)
         self.env = env
         self.num_envs = num_envs
         self.options = options
@@ -246,7 +248,7 @@ class Stream(ABC):
 
     def _observe(self, raw: object) -> Observation:
         """Returns a batched observation as a flat dict in the stored dtypes; raises an error on NaN and infinity."""
-        obs = flatten_observation(raw)
+        obs = flatten_observation(raw, self._leaves)
         for key, (shape, dtype) in self._leaves.items():
             array = obs.get(key)
             if array is None or array.shape != shape:
@@ -393,6 +395,14 @@ class Stream(ABC):
         """
         return None if self._mask_reader is None else self._mask_reader.from_infos(obs, infos, final, self._tick)
 
+    def _of_lane(self, batched: Any, lane: int) -> Any:
+        """Returns a copy of the observation of one lane, in the env's own structure."""
+        return (
+            lane_observation(batched, lane)
+            if isinstance(self.observation_space, spaces.Dict)
+            else np.array(batched[lane])
+        )
+
     def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
         """Returns the final observations of ended lanes as one batch, with zeros in the other lanes.
 
@@ -401,7 +411,7 @@ class Stream(ABC):
         """
         batch = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
         for lane in np.flatnonzero(ended).tolist():
-            obs = flatten_observation(raws[lane])
+            obs = flatten_observation(raws[lane], self._leaves)
             for key, rows in batch.items():
                 if key not in obs or obs[key].shape != rows.shape[1:]:
                     raise EnvironmentFault(
@@ -571,7 +581,11 @@ def lane_observation(batched: Any, lane: int) -> Any:
     """Returns a copy of the observation of one lane, in the env's own structure."""
     if isinstance(batched, Mapping):
         return {key: lane_observation(value, lane) for key, value in batched.items()}
+    if isinstance(batched, tuple):
+        return tuple(lane_observation(value, lane) for value in batched)
     one = batched[lane]
+    if isinstance(one, tuple):
+        return tuple(lane_observation([value], 0) for value in one)
     return (
         {key: lane_observation([value], 0) for key, value in one.items()} if isinstance(one, Mapping) else np.array(one)
     )

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import Stream, final_info, lane_observation
+from sb_dqn.envs.streams.base import Stream, final_info
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, EnvLike, FloatArray, Info, IntArray, Observation, Rows, Slot, any_true
 
@@ -130,7 +130,7 @@ class NextStepStream(VectorStream):
         for lane in range(self.num_envs):
             own = lane_info(info, lane) if stepped[lane] else {}
             if terminated[lane] or truncated[lane]:
-                own = final_info(own, lane_observation(raw, lane), bool(terminated[lane]), bool(truncated[lane]))
+                own = final_info(own, self._of_lane(raw, lane), bool(terminated[lane]), bool(truncated[lane]))
             infos.append(own)
         return infos
 
@@ -179,7 +179,7 @@ class SameStepStream(VectorStream):
         if getattr(finals, "dtype", None) == np.dtype(object):
             return list(finals)
         frames = self._frames(finals)
-        return [lane_observation(frames, lane) if ended[lane] else None for lane in range(self.num_envs)]
+        return [self._of_lane(frames, lane) if ended[lane] else None for lane in range(self.num_envs)]
 
     def _infos(
         self, info: Info, finals: list[Any] | None, terminated: BoolArray, truncated: BoolArray
@@ -189,7 +189,7 @@ class SameStepStream(VectorStream):
             if finals is not None and (terminated[lane] or truncated[lane]):
                 own = lane_info(info.get("final_info", {}), lane)
                 infos.append(
-                    final_info(own, lane_observation([finals[lane]], 0), bool(terminated[lane]), bool(truncated[lane]))
+                    final_info(own, self._of_lane([finals[lane]], 0), bool(terminated[lane]), bool(truncated[lane]))
                 )
             else:
                 infos.append(lane_info(info, lane))

@@ -21,6 +21,7 @@ from sb_dqn.spaces import (
     flatten_space,
     leaf_dtype,
     leaf_shape,
+    with_dicts,
 )
 from sb_dqn.types import ActionArray, Array, FloatArray, Observation, Rows, Slot, State
 
@@ -65,7 +66,7 @@ class RecordedEpisodes:
         num_envs: int = 1,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs, 1)
-        self.single_observation_space = observation_space
+        self.single_observation_space = observation_space = with_dicts(observation_space)
         self.single_action_space = action_space
         self.metadata: dict[str, Any] = {}
         leaves = {key: (leaf_shape(leaf), leaf_dtype(leaf)) for key, leaf in flatten_space(observation_space).items()}
@@ -195,7 +196,7 @@ def _read(
             f"episode {number} must end at its last step, {length - 1}, got an end at step {int((ends[0] | ends[1]).argmax())}. "
             f"Split it into several episodes."
         )
-    obs = _observations(number, flatten_observation(episode.observations), leaves, length)
+    obs = _observations(number, flatten_observation(episode.observations, leaves), leaves, length)
     if not np.isfinite(reward).all():
         raise SpaceError(f"rewards of episode {number} must be finite, got NaN or infinity. Correct the dataset.")
     return Recording(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info, lane_observation
+from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault, SpaceError
 from sb_dqn.spaces import flatten_observation
@@ -41,7 +41,7 @@ class SyncVectorStream(Stream):
     def _reset(self, seed: int | None) -> Rows:
         results = self.env.begin(seed)
         for lane, raw in enumerate(results.observations):
-            for key, array in flatten_observation(raw).items():
+            for key, array in flatten_observation(raw, self._leaves).items():
                 if key in self._leaves:
                     self._check_dtype(key, array, self._leaves[key][1], f" in lane {self.first_lane + lane}")
         if self._reads_lives:
@@ -93,7 +93,7 @@ class SyncVectorStream(Stream):
                     return {"obs": rows}
             else:
                 for lane, raw in enumerate(observations):
-                    self._copy_lane(obs, lane, flatten_observation(raw))
+                    self._copy_lane(obs, lane, flatten_observation(raw, self._leaves))
         except SpaceError:
             raise
         except (TypeError, ValueError) as error:  # from NumPy, for values that are no numbers
@@ -135,7 +135,7 @@ class SyncVectorStream(Stream):
             results.observations, results.terminated, results.truncated, results.infos, results.resets, strict=True
         ):
             if terminated or truncated:
-                final = lane_observation([observation], 0)
+                final = self._of_lane([observation], 0)
                 infos.append(final_info(info, final, bool(terminated), bool(truncated)))
             else:
                 infos.append({} if reset else info)
