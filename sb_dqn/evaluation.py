@@ -155,14 +155,11 @@ def open_for_evaluation(model: ModelLike, env: EnvLike) -> Stream:
         SpaceError: its spaces differ from the model's.
     """
     made = getattr(model, "blueprint", None)  # something else that predicts does not tell
-    whole = 1 if made is not None and has_stacks_of(env, made) else None
-    action_mask, (env_id, keywords) = (
-        getattr(model, "action_mask", None),
-        getattr(model, "preset_env", None) or ("", {}),
-    )
-    if isinstance(env, str) and env == env_id:
-        stream = open_env(env, 1, keywords, action_mask)
+    action_mask, preset_env = getattr(model, "action_mask", None), getattr(model, "preset_env", None)
+    if isinstance(env, str) and preset_env is not None and env == preset_env[0]:
+        stream = open_env(env, 1, preset_env[1], action_mask)
     else:
+        whole = 1 if made is not None and has_stacks_of(env, made) else None
         stream = open_stream(env, frame_stack=whole, action_mask=action_mask)
     if not stream.chooses:
         raise ConfigurationError(

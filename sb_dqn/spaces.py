@@ -27,11 +27,8 @@ def with_dicts(space: Space) -> Space:
         return spaces.Dict([(str(number), with_dicts(inner)) for number, inner in enumerate(space.spaces)])
     if isinstance(space, spaces.Dict):
         parts = {key: with_dicts(inner) for key, inner in space.spaces.items()}
-        return (
-            space
-            if all(parts[key] is inner for key, inner in space.spaces.items())
-            else spaces.Dict(list(parts.items()))
-        )
+        if any(parts[key] is not inner for key, inner in space.spaces.items()):
+            return spaces.Dict(list(parts.items()))
     return space
 
 
@@ -149,10 +146,9 @@ def batch_observation(space: Space, observation: object) -> tuple[Observation, b
         SpaceError: a key is missing or unknown, or a shape, dtype or value does not match the space.
     """
     leaves = flatten_space(space)
+    second = space.spaces.get("1") if isinstance(space, spaces.Dict) else None  # of what was a Tuple, it may be a Dict
     with_info = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping)
-    if with_info and not isinstance(
-        getattr(space, "spaces", {}).get("1"), spaces.Dict
-    ):  # what was a Tuple can have one there
+    if with_info and not isinstance(second, spaces.Dict):
         raise SpaceError(
             "the observation must be an array or dict, got the tuple (observation, info) that gymnasium's reset returns. "
             "Unpack it: obs, info = env.reset()."

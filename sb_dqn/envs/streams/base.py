@@ -397,11 +397,8 @@ class Stream(ABC):
 
     def _of_lane(self, batched: Any, lane: int) -> Any:
         """Returns a copy of the observation of one lane, in the env's own structure."""
-        return (
-            lane_observation(batched, lane)
-            if isinstance(self.observation_space, spaces.Dict)
-            else np.array(batched[lane])
-        )
+        is_dict = isinstance(self.observation_space, spaces.Dict)
+        return lane_observation(batched, lane) if is_dict else np.array(batched[lane])
 
     def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
         """Returns the final observations of ended lanes as one batch, with zeros in the other lanes.
