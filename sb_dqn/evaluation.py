@@ -45,8 +45,8 @@ def evaluate_policy(
     Args:
         model: object with a `predict` method.
         env: an id, an environment, a vector env or a list of factories. An environment that is passed in stays open and
-            is reset; others are closed afterwards. The id of `from_preset` has the keywords that the model was trained with, until
-            the model is saved and loaded.
+            is reset; others are closed afterwards. The id that was passed to `from_preset` is opened with the keywords of
+            the preset; a loaded model does not know them.
         n_eval_episodes: total number of episodes, divided evenly over the lanes.
         deterministic: True for greedy actions, False to sample actions as during training.
         render: True calls the env's `render` after every step.

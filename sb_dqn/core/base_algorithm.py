@@ -212,8 +212,8 @@ class BaseAlgorithm(ABC):
             preset: name of another entry, or a .yaml file, as `sb_dqn.presets.find_preset` takes it; None: the one for `env`.
             policy: policy instead of that of the preset.
             n_envs: number of lanes instead of that of the preset.
-            env_kwargs: keywords of the environment, over those of the preset. `evaluate_policy` and callbacks that get the same
-                id open it with them, too.
+            env_kwargs: keywords of the environment, over those of the preset. `evaluate_policy` and `EvalCallback` open the same id
+                with these keywords, too.
             **changes: constructor arguments over those of the preset; `policy_kwargs` are merged.
 
         Raises:

@@ -262,6 +262,25 @@ def test_settings_of_peers_are_keywords_of_their_classes() -> None:
             assert preset.settings.keys() <= inspect.signature(cls).parameters.keys(), (algorithm, env_id)
 
 
+def test_peers_without_settings_of_their_own_have_those_of_our_presets() -> None:
+    theirs = {
+        "replay_buffer_class": "HerReplayBuffer",
+        "replay_buffer_kwargs": {"n_sampled_goal": 4, "goal_selection_strategy": "future"},
+    }
+    for name, algorithm, env_id, own, other in (
+        ("DQN", "DQN", "sb_dqn/BitFlip-v0", {"hindsight": theirs["replay_buffer_kwargs"]}, theirs),
+        ("RecurrentPPO", "PPO", "sb_dqn/TMaze-v0", {"sequence_length": 16}, {}),
+    ):
+        ours, peers = find_preset(algorithm, env_id), peer.find_peer_preset("sb3", name, env_id)
+        assert ours is not None
+        assert peers is not None
+        shared = {**ours.settings, **other}
+        assert {**peers.settings, **own} == {**shared, **own}
+        assert own.items() <= ours.settings.items()
+        for fact in ("n_timesteps", "n_envs", "policy", "env_kwargs"):
+            assert getattr(ours, fact) == getattr(peers, fact)
+
+
 def test_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(peer, "find_spec", lambda name: None)
     for words in (("--peers", "sb3"), ("--algos", "sb3 DQN")):

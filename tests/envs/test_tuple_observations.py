@@ -41,12 +41,17 @@ def as_tuple() -> Any:
     return gymnasium.make(BLACKJACK)
 
 
+def stable_baselines3(make: Any) -> Any:
+    return pytest.importorskip("stable_baselines3.common.vec_env").DummyVecEnv([make, make])
+
+
 KINDS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "environment": lambda make: {"env": make()},
     "lanes": lambda make: {"env": [make, make]},
     "vector": lambda make: {"env": SyncVectorEnv([make, make])},
     "vector, same step": lambda make: {"env": SyncVectorEnv([make, make], autoreset_mode=AutoresetMode.SAME_STEP)},
     "worker processes": lambda make: {"env": AsyncVectorEnv([make, make])},
+    "Stable-Baselines3": lambda make: {"env": stable_baselines3(make)},
     "process actors": lambda make: {"env": make, "actors": "process:2x1"},
 }
 
