@@ -156,8 +156,8 @@ def open_for_evaluation(model: ModelLike, env: EnvLike) -> Stream:
     """
     made = getattr(model, "blueprint", None)  # something else that predicts does not tell
     action_mask, preset_env = getattr(model, "action_mask", None), getattr(model, "preset_env", None)
-    if isinstance(env, str) and preset_env is not None and env == preset_env[0]:
-        stream = open_env(env, 1, preset_env[1], action_mask)
+    if preset_env is not None and preset_env.is_named(env):
+        stream = open_env(preset_env.env_id, 1, preset_env.keywords, action_mask)
     else:
         whole = 1 if made is not None and has_stacks_of(env, made) else None
         stream = open_stream(env, frame_stack=whole, action_mask=action_mask)

@@ -5,6 +5,7 @@ import random
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.algorithms import PPO
 from sb_dqn.callbacks import EvalCallback
+from sb_dqn.checkpoint import model_info
 from sb_dqn.envs.streams.open import StreamOptions, open_stream
 from sb_dqn.errors import ConfigurationError, SpaceError
 from sb_dqn.evaluation import derive_seed, evaluate_policy, play_episodes
@@ -427,6 +429,27 @@ def test_the_id_of_a_preset_has_its_keywords() -> None:
     assert max(lengths(maze)) <= 16, "its time limit is four times the way"
     assert max(callback.evaluations_length[0]) <= 16
     assert min(lengths(gymnasium.make(maze, corridor=20))) > 20  # an environment is used as it is
+
+
+def test_a_loaded_model_has_the_keywords_of_its_preset(tmp_path: Path) -> None:
+    maze, saved = "sb_dqn/TMaze-v0", tmp_path / "maze.zip"
+    PPO.from_preset(maze, preset="tmaze-50", seed=0, device="cpu").save(saved)
+    model = PPO.load(saved, env=maze)
+    assert [env.unwrapped.corridor for env in model.get_env().envs] == [50] * 8
+    assert PPO.load(saved).preset_env == model.preset_env
+    lengths: Any = evaluate_policy(model, maze, 2, return_episode_rewards=True)[1]
+    assert min(lengths) > 84, "a corridor of 20, the default, ends after 84 steps"
+    model.set_env(maze)
+    model.save(saved)
+    assert model_info(saved)["preset_env"] == {"env": maze, "preset": "tmaze-50"}
+
+
+def test_a_file_names_no_keywords_of_an_environment(tmp_path: Path) -> None:
+    """Those that a user passed, or that a preset of the user's own has, are not read back."""
+    maze, saved = "sb_dqn/TMaze-v0", tmp_path / "maze.zip"
+    PPO.from_preset(maze, env_kwargs={"corridor": 3}, seed=0, device="cpu").save(saved)
+    assert "preset_env" not in model_info(saved)
+    assert PPO.load(saved).preset_env is None
 
 
 def test_results_do_not_depend_on_who_stacks_the_frames() -> None:

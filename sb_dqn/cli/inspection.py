@@ -63,17 +63,17 @@ def _settings_of(preset: Preset) -> dict[str, Any]:
     return {key: value for key, value in vars(preset).items() if value or key == "name"}
 
 
-@click.command(short_help="Show class, settings and counters of a saved model.")
+@click.command(short_help="Show class, preset, settings and counters of a saved model.")
 @run_argument
 def info(run: Path) -> None:
-    """Show class, settings, counters and members of RUN (the folder of a run, or a zip) without loading the model."""
+    """Show class, preset, settings, counters and members of RUN (the folder of a run, or a zip) without loading the model."""
     from sb_dqn.checkpoint import model_info
     from sb_dqn.runs.run import find_run
 
     manifest = model_info(find_run(run).model)
     members = {name: f"{entry['length']:,} bytes" for name, entry in manifest["members"].items()}
     counters = manifest.get("state", {}).get("counters") if manifest.get("kind") == "model" else None
-    keys = ("kind", "class", "sb_dqn_version", "format_version", "arguments", "spaces")
+    keys = ("kind", "class", "sb_dqn_version", "format_version", "preset_env", "arguments", "spaces")
     content = {**{key: manifest.get(key) for key in keys}, "counters": counters, "members": members}
     print_yaml({key: value for key, value in content.items() if value is not None})
 

@@ -186,4 +186,7 @@ def _open(path: Path, best: bool, env_id: str | None, trust: bool, device: str) 
     run = find_run(path, best=best)
     ask_before_import(run, trust, env_id)
     env, env_kwargs = env_of(run, env_id)
-    return run, load_model(run, device), env, env_kwargs
+    model = load_model(run, device)
+    if not env_kwargs and model.preset_env is not None and model.preset_env.is_named(env):
+        env_kwargs = dict(model.preset_env.keywords)
+    return run, model, env, env_kwargs

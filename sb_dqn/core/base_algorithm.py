@@ -53,6 +53,7 @@ from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.onnx_export import export_onnx
 from sb_dqn.presets import find_preset, list_presets
 from sb_dqn.presets.catalogue import merge_settings
+from sb_dqn.presets.preset_env import PresetEnv, class_with_presets
 from sb_dqn.remotes.files import MAX_SIZE
 from sb_dqn.remotes.pretrained import find_model
 from sb_dqn.rng import Generators
@@ -113,8 +114,8 @@ class BaseAlgorithm(ABC):
     learning_rate: ScheduleLike
     tensorboard_log: str | None
     verbose: int
-    preset_env: tuple[str, Settings] | None = None
-    """Id and keywords of the environment that `from_preset` made."""
+    preset_env: PresetEnv | None = None
+    """Environment of the preset that the model was made with."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -212,8 +213,8 @@ class BaseAlgorithm(ABC):
             preset: name of another entry, or a .yaml file, as `sb_dqn.presets.find_preset` takes it; None: the one for `env`.
             policy: policy instead of that of the preset.
             n_envs: number of lanes instead of that of the preset.
-            env_kwargs: keywords of the environment, over those of the preset. `evaluate_policy` and `EvalCallback` open the same id
-                with these keywords, too.
+            env_kwargs: keywords of the environment, over those of the preset. Wherever the model takes an id, as in `evaluate_policy`,
+                `EvalCallback` and `load`, this one has these keywords, too; a model file keeps them if they are those of the preset.
             **changes: constructor arguments over those of the preset; `policy_kwargs` are merged.
 
         Raises:
@@ -224,7 +225,7 @@ class BaseAlgorithm(ABC):
                 f"env must be the id of an environment, got {type(env).__name__}. Pass its id, with n_envs and env_kwargs; set_env "
                 f"puts another environment in its place."
             )
-        name = next((each.__name__ for each in cls.__mro__ if list_presets(each.__name__)), cls.__name__)
+        name = class_with_presets(cls)
         found = find_preset(name, env, preset)
         if found is None:
             raise ConfigurationError(
@@ -240,7 +241,7 @@ class BaseAlgorithm(ABC):
         except BaseException:
             stream.close()
             raise
-        model.preset_env = env, keywords
+        model.preset_env = PresetEnv(env, found.name, keywords)
         return model
 
     @classmethod
@@ -651,7 +652,7 @@ class BaseAlgorithm(ABC):
                 "set_env must not be called while the model is learning. Call it after learn, then learn again with "
                 "reset_num_timesteps=False."
             )
-        stream = environment_for(self.blueprint, env, self.action_mask, self._actors)
+        stream = environment_for(self.blueprint, env, self.action_mask, self._actors, self.preset_env)
         if self._experience is not None and stream.num_envs != self.n_envs:
             raise ConfigurationError(
                 f"the environment must have {self.n_envs} lanes, as the model's buffer, got {stream.num_envs}. Make it with "

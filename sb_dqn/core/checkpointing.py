@@ -20,6 +20,7 @@ from sb_dqn.core.construction import environment_for, open_environment
 from sb_dqn.core.model_file import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
+from sb_dqn.presets.preset_env import find_preset_env
 from sb_dqn.rng import later_seed
 from sb_dqn.sb3_files import SB3Zip, algorithm_of, is_sb3_zip, read_sb3_zip
 from sb_dqn.sb3_files.optimizers import load_moments
@@ -108,8 +109,11 @@ def load_model(
     if "actors" in arguments and not trust and "actors" not in replacements:
         arguments["actors"] = _startable(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
-    environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors)
+    with model_file.checkpoint_errors("the environment of the file's preset is none"):
+        preset_env = find_preset_env(made_by, saved.preset_env) if saved.preset_env else None
+    environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors, preset_env)
     model = model_file.build_model(made_by, environment, arguments, saved.policy)
+    model.preset_env = preset_env
     parts = model.saved_parts()
     if "normalizer" not in saved.parts:
         parts.pop("normalizer", None)  # starts without statistics

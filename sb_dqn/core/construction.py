@@ -29,6 +29,7 @@ from sb_dqn.normalize import NormalizationConfig
 from sb_dqn.policies import VALUE_POLICIES, QPolicy, policy_class, split_policy_kwargs
 from sb_dqn.policies.base import Policy
 from sb_dqn.policies.q_network import QNetworkConfig
+from sb_dqn.presets.preset_env import PresetEnv
 from sb_dqn.rng import Generators, torch_seeded
 from sb_dqn.schedules import Linear, Schedule, ScheduleLike, as_schedule
 from sb_dqn.spaces import image_channels_last
@@ -228,14 +229,25 @@ def open_training_env(env_id: str, n_envs: int, env_kwargs: Settings, settings: 
     )
 
 
-def environment_for(blueprint: Blueprint, env: EnvLike, action_mask: str | None = None, actors: Actors = None) -> Any:
+def environment_for(
+    blueprint: Blueprint,
+    env: EnvLike,
+    action_mask: str | None = None,
+    actors: Actors = None,
+    preset_env: PresetEnv | None = None,
+) -> Any:
     """Returns the stream of an environment for a model that was made for `blueprint`; the blueprint if `env` is None.
+
+    The id of `preset_env` has its keywords, and the model's number of lanes.
 
     Raises:
         SpaceError: the spaces differ.
     """
     if env is None:
         return blueprint
+    if preset_env is not None and preset_env.is_named(env):
+        settings = {"actors": actors, "action_mask": action_mask}
+        env = open_training_env(preset_env.env_id, blueprint.num_envs, preset_env.keywords, settings)
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
     stream = open_for_training(actors, env, action_mask, frame_stack)

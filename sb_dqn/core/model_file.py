@@ -134,6 +134,8 @@ class SavedModel:
     parts: dict[str, Any]
     continuation: ResumeState | None = None
     """Only in full checkpoints."""
+    preset_env: Mapping[str, str] | None = None
+    """Names of the environment of a preset."""
 
 
 def write_model(path: Target, model: ModelLike, continuation: ResumeState | None, background: bool) -> Any:
@@ -149,6 +151,8 @@ def write_model(path: Target, model: ModelLike, continuation: ResumeState | None
         "images": {key: image.channels for key, image in images_of(model.policy).items()},
         "state": state,
     }
+    if model.preset_env is not None and (names := model.preset_env.names(type(model))):
+        manifest["preset_env"] = names
     members = {"policy": dict(model.policy.state_dict()), "state": tensors}
     if continuation is not None:
         whole = {name: getattr(continuation, name) for name in CONTINUATION}
@@ -190,6 +194,7 @@ def read_model(path: Target, custom_objects: Settings, trust: bool, full: bool =
             members["policy"],
             parts,
             _continuation(path, manifest, members) if "full" in members else None,
+            manifest.get("preset_env"),
         )
 
 

@@ -16,6 +16,7 @@ import click
 from sb_dqn.core.construction import open_training_env
 from sb_dqn.envs.by_id import open_env, policy_alias
 from sb_dqn.errors import CheckpointError, LearnerLost
+from sb_dqn.presets.preset_env import PresetEnv
 from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, remove_checkpoints, stop_on_signals
 from sb_dqn.runs.episode_log import drop_episodes
 from sb_dqn.runs.evaluation_options import (
@@ -62,6 +63,8 @@ def start_run(plan: Plan, root: Path, options: RunOptions) -> Path:
     with closing(open_training_env(plan.env_id, plan.n_envs, plan.env_kwargs, plan.settings)) as stream:
         policy = plan.policy or policy_alias(stream, plan.algorithm)
         model = algorithm_class(plan.algorithm)(policy, stream, **plan.settings)
+        if plan.preset is not None:
+            model.preset_env = PresetEnv(plan.env_id, plan.preset.name, plan.env_kwargs)
         made = None if model.rank else new_run_folder(root, plan.algorithm, plan.env_id)
         folder: Path = model.learners.gather(made)[0]
         if model.rank:

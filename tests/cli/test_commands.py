@@ -224,6 +224,7 @@ def test_info_prints_the_manifest(run: Path) -> None:
     content = yaml.safe_load(call("info", run).output)
     assert content["class"] == "DQN"
     assert content["counters"]["num_timesteps"] == 600
+    assert content["preset_env"] == {"env": "CartPole-v1", "preset": "CartPole-v1"}
 
 
 @SLOW
