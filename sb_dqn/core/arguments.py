@@ -7,6 +7,8 @@ import re
 import textwrap
 from typing import Any
 
+import numpy as np
+
 from sb_dqn.core.keywords import shared_keywords
 from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
@@ -22,6 +24,21 @@ NOT_SETTINGS = ("return_model",)
 def constructor_arguments(cls: type[Any]) -> dict[str, inspect.Parameter]:
     """Returns the settings of a class: its keyword arguments by name, without `policy`, `env` and `NOT_SETTINGS`."""
     return {name: parameter for name, parameter in _keywords(cls).items() if name not in NOT_SETTINGS}
+
+
+def changed_arguments(cls: type[Any], arguments: Settings) -> Kwargs:
+    """Returns the arguments that differ from the defaults of a class, without those that it sets itself."""
+    defaults = {name: parameter.default for name, parameter in constructor_arguments(cls).items()}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in cls.replaced_arguments and not (name in defaults and _equal(value, defaults[name]))
+    }
+
+
+def _equal(one: object, other: object) -> bool:
+    """Returns True if two arguments are the same; arrays and objects of unlike types differ."""
+    return type(one) is type(other) and bool(np.all(one == other))
 
 
 def _keywords(cls: type[Any]) -> dict[str, inspect.Parameter]:

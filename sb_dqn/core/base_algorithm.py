@@ -26,7 +26,7 @@ from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
-from sb_dqn.core.arguments import bind_arguments, complete_docstring, complete_signature
+from sb_dqn.core.arguments import bind_arguments, changed_arguments, complete_docstring, complete_signature
 from sb_dqn.core.construction import (
     CPU,
     PolicyConfig,
@@ -131,6 +131,14 @@ class BaseAlgorithm(ABC):
         model = super().__new__(cls)
         model.arguments = bind_arguments(cls, args, kwargs)
         return model
+
+    def __repr__(self) -> str:
+        """Returns class, policy, environment, and the settings that differ from the defaults."""
+        settings = changed_arguments(type(self), self.arguments)
+        policy, stream = settings.pop("policy"), vars(self).get("stream")  # there is none before the constructor ends
+        env = None if stream is None else stream.env
+        words = [repr(policy), repr(env), *(f"{name}={value!r}" for name, value in settings.items())]
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def __init__(
         self,

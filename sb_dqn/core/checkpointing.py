@@ -8,14 +8,13 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
 from sb_dqn.checkpoint import AllocationGuard, CustomObjects, read_archive
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core import model_file
-from sb_dqn.core.arguments import constructor_arguments
+from sb_dqn.core.arguments import changed_arguments, constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
 from sb_dqn.core.model_file import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
@@ -26,7 +25,7 @@ from sb_dqn.sb3_files import SB3Zip, algorithm_of, is_sb3_zip, read_sb3_zip
 from sb_dqn.sb3_files.optimizers import load_moments
 from sb_dqn.sb3_files.parameters import native_parameters
 from sb_dqn.sb3_files.settings import arguments_of, blueprint_of, counts_of, exploration_of
-from sb_dqn.types import EnvLike, Kwargs, Rows, Settings, State
+from sb_dqn.types import EnvLike, Rows, Settings, State
 
 Model = Any
 """A `BaseAlgorithm`, which imports this module."""
@@ -105,7 +104,8 @@ def load_model(
     replacements.warn_of_unused(custom_objects or {}, saved.arguments)
     made_by = model_file.find_class(cls, saved.class_name)
     arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
-    arguments = _passed_on(made_by, arguments)
+    # so a class may set an argument of its parent itself, and a default that has changed since does not change old models
+    arguments = changed_arguments(made_by, arguments)
     if "actors" in arguments and not trust and "actors" not in replacements:
         arguments["actors"] = _startable(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
@@ -196,24 +196,6 @@ def _startable(actors: Any) -> Any:
         stacklevel=user_stacklevel(),
     )
     return replace(actors, address=None)
-
-
-def _passed_on(cls: type[Any], arguments: Settings) -> Kwargs:
-    """Returns the arguments of a file that the constructor must get: those that differ from its defaults.
-
-    So a class may set an argument of its parent itself, and a default that has changed since does not change old models.
-    """
-    defaults = {name: parameter.default for name, parameter in constructor_arguments(cls).items()}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name not in cls.replaced_arguments and not (name in defaults and _equal(value, defaults[name]))
-    }
-
-
-def _equal(one: object, other: object) -> bool:
-    """Returns True if two arguments are the same; arrays and objects of unlike types differ."""
-    return type(one) is type(other) and bool(np.all(one == other))
 
 
 def _restore_run(model: Model, saved: model_file.SavedModel, trust: bool) -> None:

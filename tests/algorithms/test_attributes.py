@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
+from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, DoubleDQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.core.arguments import NOT_SETTINGS
 from sb_dqn.envs.streams.training_env import env_itself
@@ -260,3 +260,11 @@ def test_a_model_is_not_pickled(algorithm: Any) -> None:
         ConfigurationError, match=r"a model must be copied by saving and loading it, got pickle: .* model.save\(path\)"
     ):
         pickle.dumps(quick(algorithm=algorithm))
+
+
+def test_repr_has_policy_environment_and_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    model = DoubleDQN("MlpPolicy", "CartPole-v1", gamma=0.9, policy_kwargs={"net_arch": [8]}, seed=None)
+    settings = "gamma=0.9, policy_kwargs={'net_arch': [8]})"
+    assert repr(model) == f"DoubleDQN('MlpPolicy', Lanes(CartPole-v1, num_envs=1), {settings}"
+    model.save(tmp_path / "model")
+    assert repr(DoubleDQN.load(tmp_path / "model")) == f"DoubleDQN('MlpPolicy', None, {settings}"
