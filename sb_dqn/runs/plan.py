@@ -11,6 +11,7 @@ import click
 
 from sb_dqn.presets import Preset, find_preset
 from sb_dqn.presets.catalogue import merge_settings
+from sb_dqn.runs.run import agent_of
 from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults, parse_assignments
 from sb_dqn.types import Kwargs, Settings
 
@@ -56,6 +57,11 @@ class Plan:
             "preset": None if self.preset is None else {"name": self.preset.name, "source": self.preset.source},
             "settings": {**constructor_defaults(algorithm_class(self.algorithm)), **self.settings},
         }
+
+    @property
+    def agent(self) -> Kwargs:
+        """Returns what makes the agent: it is equal for two classes that differ only in defaults which their presets replace."""
+        return agent_of({**self.config(self.policy or ""), "algorithm": ""})
 
 
 def make_plan(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.folder import Result, read_result, write_result
 from sb_dqn.runs.folder_lock import lock_folder
 from sb_dqn.runs.greedy import play
+from sb_dqn.runs.plan import make_plan
 from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
 from tests.full_disk import POSIX, files_limited_to
@@ -375,6 +377,7 @@ def test_the_time_that_is_left_is_that_of_similar_runs(tmp_path: Path) -> None:
         (["small", "--seeds", 100, 7], "must be 100 or more, got 7, a seed to tune on. Use 107."),
         (["small", "--resume", "--seeds", 5], "--resume must be used alone, got --algos"),
         (["small", "--resume", "--out", "nowhere"], "got nowhere. Start one there without --resume."),
+        (["small", "--algos", "QRDQN", "--envs", "short poles"], "environments (short poles: DQN), got QRDQN. Use one"),
         (["small", "--out", "docs"], "--out must be empty or the folder of a benchmark, got docs. Choose another one."),
     ],
 )
@@ -433,9 +436,22 @@ def test_each_task_of_each_suite_can_be_planned(monkeypatch: pytest.MonkeyPatch,
         queue = {task.name: {agent: [100] for agent in agents_of(task)} for task in read.tasks}
         entries = make_entries(read, tmp_path, queue)
         assert {entry.task.name for entry in entries} == {task.name for task in read.tasks}
+        for task in read.tasks:
+            agents = [make_plan(each, task.env, preset=task.preset, seed=0).agent for each in task.algorithms]
+            assert all(first != second for first, second in combinations(agents, 2)), task.name
         own = [entry for entry in entries if entry.library == "sb_dqn"]
         assert all(find_preset(entry.algorithm, entry.task.env, entry.task.preset) for entry in own), name
         assert len({entry.home for entry in entries}) == len(entries)
+
+
+def test_the_same_agent_is_trained_once_under_the_name_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "FOLDER", ROOT / "sb_dqn" / "presets" / "suites")
+    trained = {task.name: set(task.algorithms) for task in read_suite("classic").tasks}
+    names = {"DQN", "DoubleDQN", "NStepDQN", "Rainbow", "DataEfficientRainbow"}
+    assert trained["CartPole-v1"] & names == {"DQN", "Rainbow", "DataEfficientRainbow"}
+    assert trained["Acrobot-v1"] & names == names
+    assert trained["LunarLander-v3"] & names == {"DQN", "Rainbow"}
+    assert {"DoubleDQN": "DQN", "NStepDQN": "DQN"}.items() <= read_suite("classic").tasks[0].twins.items()
 
 
 def test_settings_of_a_task_are_those_of_its_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

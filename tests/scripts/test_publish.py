@@ -137,7 +137,7 @@ def test_curves_of_runs_that_evaluate_at_different_steps_are_interpolated() -> N
     assert line.y.tolist() == pytest.approx([10, 100, 200])
 
 
-def test_an_algorithm_without_runs_has_those_of_one_with_its_settings() -> None:
+def test_an_algorithm_whose_preset_makes_the_agent_of_another_one_has_its_runs() -> None:
     (task,) = (task for task in read_suite("classic").tasks if task.name == "LunarLander-v3")
     rows = [{"score": "1.0"}]
     found = cells.twins(task, [cells.Cell("sb_dqn", name, task.name, rows, []) for name in ("DQN", "DuelingDQN")])

@@ -201,11 +201,18 @@ def _wanted(
         library, _, algorithm = agent.rpartition(" ")
         return agent in chosen or (library in peers and algorithm.removeprefix("Recurrent") in chosen)
 
-    return {
+    queue = {
         task.name: {agent: _seeds(seeds) for agent in agents_of(task) if is_wanted(agent)}
         for task in suite.tasks
         if not tasks or task.name in tasks
     }
+    if not any(queue.values()):
+        known = "; ".join(f"{task.name}: {', '.join(agents_of(task))}" for task in suite.tasks if task.name in queue)
+        raise ConfigurationError(
+            f"--algos must be some of those of the environments ({known}), got {', '.join(chosen)}. Use one of them; a class whose "
+            f"preset makes the same agent as another class's is not among them."
+        )
+    return queue
 
 
 def _chosen(option: str, names: Sequence[str], known: Sequence[str], suite: Suite) -> Sequence[str]:

@@ -56,6 +56,8 @@ class Task:
     """Keywords of the algorithms, over those of their presets."""
     preset: str | None = None
     """Name of the preset; None: the one for `env`."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """Algorithms that are not trained, since their presets make the agent of another one, to that one."""
     eval_episodes: int = 5
     """Greedy episodes of each of the ten evaluations during training."""
     final_episodes: int = 20
@@ -101,8 +103,21 @@ def read_suite(name: str) -> Suite:
 
 def _task(name: str, values: Kwargs) -> Task:
     if values["algorithms"] == "all":
-        values["algorithms"] = [each for each in NAMES if find_preset(each, values["env"], values.get("preset"))]
+        agents = _agents(values["env"], values.get("preset"))
+        values["algorithms"] = [algorithm for algorithm, twin in agents.items() if twin == algorithm]
+        values["twins"] = {algorithm: twin for algorithm, twin in agents.items() if twin != algorithm}
     return Task(name, **values)
+
+
+def _agents(env_id: str, preset: str | None) -> dict[str, str]:
+    """Returns the algorithms with a preset for an environment, each with the most basic class whose preset makes the same agent."""
+    presets = (name for name in NAMES if find_preset(name, env_id, preset))
+    agents = {name: make_plan(name, env_id, preset=preset, seed=0).agent for name in presets}
+
+    def depth(name: str) -> int:
+        return len(algorithm_class(name).__mro__)
+
+    return {name: min((other for other in agents if agents[other] == agents[name]), key=depth) for name in agents}
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,6 @@ def _make_setup(
     from sb_dqn.core.arguments import check_keywords
     from sb_dqn.envs.make import spec_of
     from sb_dqn.runs.plan import make_plan
-    from sb_dqn.runs.run import agent_of
     from sb_dqn.runs.settings_syntax import algorithm_class, canonical, constructor_defaults
 
     spec_of(env_id)
@@ -146,7 +145,7 @@ def _make_setup(
         defaults = constructor_defaults(cls)
         check_keywords(cls, {key: value for key, value in plan.settings.items() if key not in defaults})
         longest = max(longest, plan.n_timesteps)
-        agents[name] = agent_of({**plan.config(plan.policy or ""), "algorithm": ""})
+        agents[name] = plan.agent
     for first, second in combinations(agents, 2):
         if agents[first] == agents[second]:
             click.echo(

@@ -13,8 +13,6 @@ import numpy as np
 
 from sb_dqn.cli.benchmark.runs import OWN, Suite, Task
 from sb_dqn.plotting.series import Series, line_with_band
-from sb_dqn.presets import find_preset
-from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.runs.statistics import aggregate_iqm, at_common_places, iqm_curve
 from scripts.benchmarks.publishing import paths
 
@@ -120,21 +118,9 @@ def cells_of(suite: Suite) -> list[Cell]:
 
 
 def twins(task: Task, cells: Sequence[Cell]) -> list[Cell]:
-    """Returns cells for the algorithms without runs on a task whose settings are those of an algorithm with runs."""
-    own = [cell for cell in cells if cell.library == OWN and cell.rows]
-    of_settings = {settings_of(task, cell.algorithm): cell for cell in own}
-    left = [name for name in task.algorithms if name not in {cell.algorithm for cell in own}]
-    pairs = [(name, of_settings.get(settings_of(task, name))) for name in left]
-    return [replace(cell, algorithm=name, twin=cell.algorithm) for name, cell in pairs if cell]
-
-
-def settings_of(task: Task, algorithm: str) -> str:
-    """Returns all settings that an algorithm has on a task: those of its preset, and its defaults."""
-    preset = find_preset(algorithm, task.env, task.preset)
-    assert preset is not None
-    settings = constructor_defaults(algorithm_class(algorithm)) | dict(preset.settings) | dict(task.settings)
-    env = (preset.policy, preset.n_envs, sorted({**preset.env_kwargs, **task.env_kwargs}.items()))
-    return repr((sorted(settings.items()), env, task.timesteps or preset.n_timesteps))
+    """Returns the cells of the algorithms whose presets make the agent of another one."""
+    runs = {cell.algorithm: cell for cell in cells if cell.library == OWN and cell.rows}
+    return [replace(runs[twin], algorithm=name, twin=twin) for name, twin in task.twins.items() if twin in runs]
 
 
 def normalized(suite: Suite, cells: Sequence[Cell]) -> dict[tuple[str, str], np.ndarray]:
