@@ -52,8 +52,8 @@ from sb_dqn.logger import Logger
 from sb_dqn.nn.torsos.features import describe_images
 from sb_dqn.onnx_export import export_onnx
 from sb_dqn.presets import find_preset, list_presets
-from sb_dqn.presets.catalogue import merge_settings
-from sb_dqn.presets.preset_env import PresetEnv, class_with_presets
+from sb_dqn.presets.catalogue import class_with_presets, merge_settings
+from sb_dqn.presets.preset_env import PresetEnv
 from sb_dqn.remotes.files import MAX_SIZE
 from sb_dqn.remotes.pretrained import find_model
 from sb_dqn.rng import Generators
@@ -729,7 +729,8 @@ class BaseAlgorithm(ABC):
 
         Args:
             path: of the zip, or of a folder: its full checkpoint with the most steps.
-            env: environment to learn from; None loads a model that can predict.
+            env: environment to learn from; None loads a model that can predict. The id of the model's preset opens as many lanes as
+                the model had, with the keywords of the preset.
             device: "auto", "cpu", "cuda".
             custom_objects: values that replace constructor arguments of the file, by name.
             trust: import or unpickle objects that the file names (own policy classes, functions as schedules, environments).

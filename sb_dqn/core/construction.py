@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from sb_dqn.accelerate import Mode, are_small, choose_mode
 from sb_dqn.actors.launch import open_for_training
-from sb_dqn.actors.settings import Actors, MadeLanes, as_actors
+from sb_dqn.actors.settings import MAX_LANES, Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
 from sb_dqn.devices import computes_bfloat16
@@ -238,7 +238,7 @@ def environment_for(
 ) -> Any:
     """Returns the stream of an environment for a model that was made for `blueprint`; the blueprint if `env` is None.
 
-    The id of `preset_env` has its keywords, and the model's number of lanes.
+    The id of `preset_env` has its keywords, and as many lanes as the model.
 
     Raises:
         SpaceError: the spaces differ.
@@ -247,7 +247,8 @@ def environment_for(
         return blueprint
     if preset_env is not None and preset_env.is_named(env):
         settings = {"actors": actors, "action_mask": action_mask}
-        env = open_training_env(preset_env.env_id, blueprint.num_envs, preset_env.keywords, settings)
+        lanes = min(blueprint.num_envs, MAX_LANES)  # a file may ask for any number
+        env = open_training_env(preset_env.env_id, lanes, preset_env.keywords, settings)
     stacked = blueprint.frame_stack > 1 or has_stacks_of(env, blueprint)
     frame_stack = blueprint.frame_stack if stacked else None
     stream = open_for_training(actors, env, action_mask, frame_stack)

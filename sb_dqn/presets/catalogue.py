@@ -124,6 +124,11 @@ def list_presets(algo: str | None = None, env: str | None = None) -> list[Preset
     return list(presets.values())
 
 
+def class_with_presets(cls: type) -> str:
+    """Returns the name of a class, or of its nearest parent that has presets."""
+    return next((each.__name__ for each in cls.__mro__ if list_presets(each.__name__)), cls.__name__)
+
+
 def _files() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sb_dqn.presets.catalogue import list_presets
+from sb_dqn.presets.catalogue import class_with_presets, list_presets
 
 if TYPE_CHECKING:
     from sb_dqn.types import Settings
@@ -41,8 +41,3 @@ def find_preset_env(cls: type, names: Mapping[str, str]) -> PresetEnv | None:
         if entry.name == names["preset"]:
             return PresetEnv(names["env"], entry.name, entry.env_kwargs)
     return None
-
-
-def class_with_presets(cls: type) -> str:
-    """Returns the name of a class, or of its nearest parent that has presets."""
-    return next((each.__name__ for each in cls.__mro__ if list_presets(each.__name__)), cls.__name__)

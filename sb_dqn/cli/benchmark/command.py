@@ -209,8 +209,8 @@ def _wanted(
     if not any(queue.values()):
         known = "; ".join(f"{task.name}: {', '.join(agents_of(task))}" for task in suite.tasks if task.name in queue)
         raise ConfigurationError(
-            f"--algos must be some of those of the environments ({known}), got {', '.join(chosen)}. Use one of them; a class whose "
-            f"preset makes the same agent as another class's is not among them."
+            f"--algos must be trained on one of the environments ({known}), got {', '.join(chosen)}. Use one of these; of classes "
+            f"whose presets make the same agent only the parent is trained."
         )
     return queue
 

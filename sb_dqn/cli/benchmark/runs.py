@@ -112,7 +112,8 @@ def _task(name: str, values: Kwargs) -> Task:
 def _agents(env_id: str, preset: str | None) -> dict[str, str]:
     """Returns the algorithms with a preset for an environment, each with the most basic class whose preset makes the same agent."""
     presets = (name for name in NAMES if find_preset(name, env_id, preset))
-    agents = {name: make_plan(name, env_id, preset=preset, seed=0).agent for name in presets}
+    plans = {name: make_plan(name, env_id, preset=preset, seed=0) for name in presets}
+    agents = {name: (plan.agent, plan.n_timesteps) for name, plan in plans.items()}
 
     def depth(name: str) -> int:
         return len(algorithm_class(name).__mro__)
