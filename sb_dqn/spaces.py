@@ -18,7 +18,7 @@ Channels = str | Mapping[str, str] | None
 """Where images have their channels: "first", "last", one of them by key of a Dict, or None for what the shape says."""
 FEW_CHANNELS = 4
 """No side of an image is as short as this if another axis can be the side; grey, two planes, RGB and RGBA have as many channels."""
-SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict of these"
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a (nested) Dict or Tuple of these"
 
 
 def with_dicts(space: Space) -> Space:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing_extensions import Unpack
 
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_int, check_switch
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_switch
 from sb_dqn.core.construction import QPolicyConfig, TrainingConfig, epsilon_schedule
 from sb_dqn.core.keywords import OffPolicyKeywords, value_bins, with_defaults
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
@@ -23,6 +23,7 @@ from sb_dqn.nn.heads.categorical import Categorical
 from sb_dqn.nn.heads.scalar import Distribution, Scalar
 from sb_dqn.nn.layers.linear import Noisy
 from sb_dqn.objectives.bootstrap import Bootstrap, Munchausen
+from sb_dqn.objectives.conservative import ConservativeObjective
 from sb_dqn.objectives.ensemble import EnsembleObjective
 from sb_dqn.objectives.q_learning import LOSSES, QLearning
 from sb_dqn.objectives.recurrent import RecurrentReplayObjective
@@ -97,6 +98,7 @@ class DQNKeywords(OffPolicyKeywords, total=False):
     target: str
     iterations: int
     ensemble: bool | int | Settings
+    cql_alpha: float
 
 
 TARGETS = ("copy", "shared")
@@ -153,6 +155,8 @@ class DQN(OffPolicyAlgorithm):
         ensemble: bootstrapped DQN (arXiv 1602.04621, with priors: 1806.03335): several members on the same features, of which one acts
             until the end of an episode, so that exploration is consistent over many steps; `predict` and `q_values` take their
             mean. True, a number of members, or a dict of `members`, `prior_scale`, `share`, see `Ensemble`.
+        cql_alpha: weight of the penalty of conservative Q-learning (arXiv 2006.04779), >= 0; for recorded data: it lowers the values
+            of actions that the data does not contain.
         return_model: head and loss, for subclasses. If None, the network learns the expected return, by `loss`.
         shared: see `OffPolicyKeywords`.
 
@@ -204,6 +208,7 @@ class DQN(OffPolicyAlgorithm):
         target: str = "copy",
         iterations: int = 1,
         ensemble: bool | int | Settings = False,
+        cql_alpha: float = 0.0,
         return_model: ReturnModel | None = None,
         **shared: Unpack[OffPolicyKeywords],
     ) -> None:
@@ -225,6 +230,7 @@ class DQN(OffPolicyAlgorithm):
         )
         noise = check_switch("noisy", noisy, Noisy, text="kind")
         bootstrap = Bootstrap(check_bool("double_q", double_q), check_switch("munchausen", munchausen, Munchausen))
+        conservative = check_float("cql_alpha", cql_alpha, 0.0)
         prediction = check_switch("self_prediction", self_prediction, SelfPrediction)
         acts = check_choice("act_with", act_with, ("online", "target"))
         heads = shared_heads(target, iterations, acts)
@@ -262,6 +268,8 @@ class DQN(OffPolicyAlgorithm):
             future=0 if prediction is None else prediction.steps,
         )
         objective = model.objective(bootstrap)
+        if conservative:
+            objective = ConservativeObjective(objective, conservative)
         if heads:
             objective = SharedHeads(objective, heads)
         if several is not None:

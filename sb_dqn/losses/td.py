@@ -1,4 +1,4 @@
-"""Temporal-difference losses and the weighted batch mean."""
+"""Temporal-difference losses, the penalty of conservative Q-learning, and the weighted batch mean."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
 def squared(error: Tensor) -> Tensor:
     r"""Returns half of the squared error, :math:`\frac12 \delta^2`; its gradient is the error, as for Huber near 0."""
     return 0.5 * error * error
+
+
+def conservative_penalty(q: Tensor, action: Tensor) -> Tensor:
+    r"""Returns how far the soft maximum of the values is above the value of the action taken (Kumar et al. 2020, arXiv 2006.04779).
+
+    .. math:: \log \sum_{a'} \exp q(a') - q(a)
+
+    Args:
+        q: `[..., A]`; values of illegal actions are very small.
+        action: `[...]` int64.
+
+    Returns:
+        `[...]`, >= 0; its gradient is the softmax of q minus 1 at the action taken.
+    """
+    taken: Tensor = q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    return q.logsumexp(-1) - taken
 
 
 def weighted_mean(loss: Tensor, weight: Tensor) -> Tensor:

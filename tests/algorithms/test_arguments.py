@@ -70,6 +70,7 @@ TABLE: dict[str, list[Any]] = {
     "actors": ["threads", 3, "process:2@auto", {"lanes": 2}, {"processes": 2, "lane": 1}],
     "augmentation": ["crop", 4, None, {"shift": -1}, {"intensity": -0.1}, {"shift": 0, "intensity": 0}, {"pad": 3}],
     "self_prediction": ["spr", 4, None, {"steps": 0}, {"weight": 0}, {"horizon": 3}],
+    "cql_alpha": ["x", None, True, -0.1, math.nan],
     "resets": ["often", True, None, 0, {"keep": 0.5}, {"every": 5, "keep": 2}, {"every": 5, "until": 3}, {"each": 4}],
     "redo": ["often", None, 0, 2.5, {"every": 0}, {"threshold": 1.0}, {"threshold": -0.1}, {"reset_counts": 1}, {"tau": 0.1}],
     "hindsight": ["future", 1, None, {"n_sampled_goal": 0}, {"goal_selection_strategy": "past"}, {"n": 4}],

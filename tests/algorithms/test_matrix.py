@@ -129,6 +129,7 @@ FURTHER: dict[str, dict[str, Any]] = {
     "augmentation": {"augmentation": {"shift": 1}},
     "annealed": {"gamma": {"start": 0.9, "end": 0.99, "updates": 1}},
     "shared": {"target": "shared", "iterations": 2},
+    "conservative": {"cql_alpha": 0.5},
 }
 """Switches besides those of `FACTORS`."""
 

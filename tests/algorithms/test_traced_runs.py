@@ -51,6 +51,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN},
     },
     "DQN, self-prediction": {"self_prediction": {"steps": 3}, "policy_kwargs": {"net_arch": [8, 8]}},
+    "DQN, conservative": {"cql_alpha": 1.0, "double_q": True, "munchausen": True},
+    "FQF, conservative": {"cql_alpha": 1.0, "target": "shared"},
     "DQN, resets": {"resets": 9, "prioritized_replay": True},
     "DQN, annealed horizon": {
         "resets": 9,

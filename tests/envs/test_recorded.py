@@ -63,6 +63,40 @@ def test_rows_are_the_recorded_steps_with_their_actions() -> None:
     ]
 
 
+class Reused(gymnasium.Env[Any, Any]):
+    """Counts to the action in one array for all observations; three steps and no end after an action of 3."""
+
+    observation_space = spaces.Tuple((spaces.Box(-9, 9, (1,), np.float64), spaces.Discrete(9)))
+    action_space = spaces.Discrete(3, start=1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.number, self.array = 0, np.array([0.0 if seed is None else float(seed)])
+        return (self.array, 0), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.number += 1
+        self.array += float(action)
+        return (self.array, self.number), 0.5 * float(action), self.number == 2 and action == 1, self.number == 3, {}
+
+
+def test_episodes_are_recorded_with_their_ends_and_the_seed_of_the_first() -> None:
+    actions = iter([2, 1, 3, 3, 3, 1, 2, 2])
+    recorded = RecordedEpisodes.record(Reused(), lambda observation: next(actions), 6, seed=4)
+    assert [(each.reward.tolist(), each.terminated) for each in recorded.episodes] == [
+        ([1.0, 0.5], True),
+        ([1.5, 1.5, 1.5], False),
+        ([0.5, 1.0, 1.0], False),  # whole episodes: 8 steps
+    ]
+    first, second, _ = recorded.episodes
+    assert first.obs["0"].ravel().tolist() == [4.0, 6.0, 7.0]  # decoy: [7, 7, 7], the last numbers of a reused array
+    assert second.obs["0"].ravel().tolist() == [0.0, 3.0, 6.0, 9.0]
+    assert second.obs["1"].tolist() == [0, 1, 2, 3]
+    assert second.action.tolist() == [2, 2, 2]  # from 0
+    with pytest.raises(ConfigurationError, match="num_steps must be an integer >= 1, got 0"):
+        RecordedEpisodes.record(Reused(), lambda observation: 1, 0)
+
+
 def starts(stream: Any, ticks: int) -> list[list[int]]:
     """Numbers of the episodes that begin, by lane."""
     found: list[list[int]] = [[] for _ in range(stream.num_envs)]

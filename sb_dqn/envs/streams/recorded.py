@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import Self
 
 from sb_dqn.checks import check_int
 from sb_dqn.envs.stream_options import StreamOptions
@@ -23,7 +25,7 @@ from sb_dqn.spaces import (
     leaf_shape,
     with_dicts,
 )
-from sb_dqn.types import ActionArray, Array, FloatArray, Observation, Rows, Slot, State
+from sb_dqn.types import ActionArray, Array, Env, FloatArray, Observation, Rows, Slot, State
 
 
 class Recording(NamedTuple):
@@ -84,6 +86,30 @@ class RecordedEpisodes:
         """Number of the episode in each lane, `[B]`."""
         self.at = np.zeros(self.num_envs, np.int64)
         """Number of the current observation in each lane, `[B]`."""
+
+    @classmethod
+    def record(
+        cls, env: Env, policy: Callable[[Any], Any], num_steps: int, seed: int | None = None, num_envs: int = 1
+    ) -> Self:
+        """Plays whole episodes until they have `num_steps` steps or more, and returns them.
+
+        Args:
+            env: environment whose episodes end.
+            policy: function from an observation to an action of the action space, such as `lambda obs: model.predict(obs)[0]`.
+            num_steps: number of steps, >= 1.
+            seed: seed of the first reset; None continues with the env's own random generator.
+            num_envs: number of lanes that play the episodes.
+
+        Raises:
+            ConfigurationError: `num_steps` is out of range.
+            SpaceError: an observation or action is not of its space.
+        """
+        leaves = flatten_space(with_dicts(env.observation_space))
+        episodes, left = [], check_int("num_steps", num_steps, 1)
+        while left > 0:
+            episodes.append(_play(env, policy, leaves, seed))
+            left, seed = left - len(episodes[-1].rewards), None
+        return cls(episodes, env.observation_space, env.action_space, num_envs)
 
     def begin(self, seed: int | None) -> None:
         """Starts the next episode in every lane; with a seed, begins with the first one again."""
@@ -172,6 +198,30 @@ class RecordedStream(Stream):
         slot = Slot(self._observations(), self._clip(score), score, terminal, last, self._all)
         steps = int(np.count_nonzero(~resets))
         return Rows(recorded, (slot,), ~resets, steps, partial(empty_infos, self.num_envs))
+
+
+def _play(env: Env, policy: Callable[[Any], Any], leaves: Mapping[str, Space], seed: int | None) -> SimpleNamespace:
+    """Returns an episode in the form that `RecordedEpisodes` takes; the env may change its arrays afterwards."""
+    observation, steps, ended = env.reset(seed=seed)[0], [], False
+    observations = [_copied(observation, leaves)]
+    while not ended:
+        action = np.array(policy(observation))
+        observation, reward, terminated, truncated, _ = env.step(action)
+        observations.append(_copied(observation, leaves))
+        steps.append((action, reward, terminated, truncated))
+        ended = terminated or truncated
+    actions, rewards, terminations, truncations = map(np.array, zip(*steps, strict=True))
+    return SimpleNamespace(
+        observations={key: np.stack([each[key] for each in observations]) for key in leaves},
+        actions=actions,
+        rewards=rewards,
+        terminations=terminations,
+        truncations=truncations,
+    )
+
+
+def _copied(observation: object, leaves: Mapping[str, Space]) -> Observation:
+    return {key: np.array(array) for key, array in flatten_observation(observation, leaves).items()}
 
 
 def _read(
