@@ -101,7 +101,8 @@ MEASURES = {
         "mean value above the largest return of the sample, in units of the spread of returns",
         high=0.5,
         source="van Hasselt et al. 2016 (arXiv 1509.06461)",
-        advice="Set double_q=True, lower learning_rate, or raise target_update_interval: values exceed all returns.",
+        advice="Set double_q=True, lower learning_rate, or raise target_update_interval, and for recorded data cql_alpha=1.0: values "
+        "exceed all returns.",
     ),
     "td_error": Measure("mean absolute TD error of a batch (categorical values: mean loss)"),
     "td_error_tail": Measure("largest TD error of a batch, divided by the mean"),

@@ -56,6 +56,7 @@ class SelfPredictionObjective:
         self.inner = inner
         self.settings = settings
         self.reports = (*inner.reports, "self_prediction")
+        self.bootstrap = getattr(inner, "bootstrap", None)
 
     def __call__(self, online: Network, target: Network, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, extras = self.inner(online, target, batch)

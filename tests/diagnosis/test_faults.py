@@ -208,6 +208,15 @@ def test_one_greedy_action_in_all_states_is_named_once_there_were_updates_enough
     assert healthy.diagnose().values["greedy_actions"] == 2
 
 
+@pytest.mark.parametrize("further", [{}, {"self_prediction": {"steps": 2}}, {"ensemble": 2}, {"cql_alpha": 1.0}])
+def test_soft_values_which_contain_entropy_are_not_compared_with_returns(further: dict[str, Any]) -> None:
+    policy_kwargs = {"net_arch": [8, 8]}
+    settings: dict[str, Any] = {**SANE, "policy_kwargs": policy_kwargs, **further}
+    plain, soft = (DQN("MlpPolicy", CARTPOLE, munchausen=on, **settings).learn(300) for on in (False, True))
+    assert "overestimation" in plain.diagnose().values
+    assert "overestimation" not in soft.diagnose().values
+
+
 def test_a_sample_without_a_reward_is_named_once_there_were_updates_enough() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
     model.counters.n_updates = 10_000
