@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.base import SMALL_SIZE, Stream, final_info
+from sb_dqn.envs.streams.action_checks import SMALL_SIZE
+from sb_dqn.envs.streams.base import Stream, final_info
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault, SpaceError
 from sb_dqn.spaces import flatten_observation
