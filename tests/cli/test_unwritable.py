@@ -68,8 +68,8 @@ def test_run_on_a_full_disk_trains_to_the_end(failing: Failing, tmp_path: Path) 
 @SLOW
 @POSIX
 def test_episodes_that_cannot_be_logged_do_not_end_a_run(failing: Failing, tmp_path: Path) -> None:
-    words = ["train", "dqn", "CartPole-v1", "-n", 3_000, *QUICK, "--eval-freq", 0, "--set", "learning_starts=9_000"]
-    with files_limited_to(2_000), pytest.warns(UserWarning, match="was not written, training continues") as said:
+    words = ["train", "dqn", "CartPole-v1", "-n", 4_500, *QUICK, "--eval-freq", 0, "--set", "learning_starts=9_000"]
+    with files_limited_to(3_000), pytest.warns(UserWarning, match="was not written, training continues") as said:
         failed = failing(*words, "--folder", tmp_path)
     assert (failed.status, "model.zip" in failed.line) == (1, True)
     assert [str(each.message).split()[0] for each in said if "was not written" in str(each.message)] == ["monitor.csv"]

@@ -30,10 +30,11 @@ EXTRAS = {
 
 
 def shortened(name: str) -> str:
-    """Returns the source of an example with fewer env steps and trials."""
+    """Returns the source of an example with fewer env steps, seeds and trials."""
     source = (FOLDER / "examples" / f"{name}.py").read_text(encoding="utf-8")
     source, found = re.subn(r"^STEPS = [\d_]+", f"STEPS = {SHORT.get(name, 1_100)}", source, flags=re.MULTILINE)
     assert found == 1, "an example must have one line `STEPS = ...`"
+    source = re.sub(r"^SEEDS = .+", "SEEDS = (1, 2)", source, flags=re.MULTILINE)
     return re.sub(r"^TRIALS = \d+", "TRIALS = 2", source, flags=re.MULTILINE)
 
 
