@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from sb_dqn import DQN, evaluate_policy
+from sb_dqn import DQN, R2D2, evaluate_policy
 from sb_dqn.envs import RecordedEpisodes
 from sb_dqn.losses.td import conservative_penalty
 from sb_dqn.nn.ensemble import Ensemble
@@ -147,6 +148,21 @@ def test_each_member_of_an_ensemble_has_its_penalty() -> None:
     loss, _ = objective(network, network, batch)
     # members: TD 0 and Huber of 4 = 3.5; penalties 1.3133 and log 2
     assert loss.item() == pytest.approx((1.3133 + 3.5 + math.log(2.0)) / 2, abs=1e-3)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_sequences_have_the_penalty_and_a_loaded_model_may_learn_without_it(tmp_path: Path) -> None:
+    model: Any = R2D2(
+        "MlpLstmPolicy", "CartPole-v1", cql_alpha=1.0, learning_starts=60, buffer_size=1_000, batch_B=4, batch_T=8, warmup_T=4,
+        store_rnn_state_interval=4, seed=0,
+    )  # fmt: skip
+    model.learn(100)
+    assert model.counters.n_updates > 0
+    assert "conservative_penalty" in model.training_run.reports
+    assert torch.isfinite(model.learner.flat).all()
+    model.save(tmp_path / "model")
+    loaded: Any = R2D2.load(tmp_path / "model", env="CartPole-v1", cql_alpha=0.0)
+    assert "conservative_penalty" not in loaded.learner.objective.reports
 
 
 @SLOW

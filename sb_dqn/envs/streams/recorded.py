@@ -206,10 +206,11 @@ def _play(env: Env, policy: Callable[[Any], Any], leaves: Mapping[str, Space], s
     observation, steps, ended = env.reset(seed=seed)[0], [], False
     observations = [_copied(observation, leaves)]
     while not ended:
-        action = np.array(policy(observation))
+        action = policy(observation)
+        recorded = np.array(action)
         observation, reward, terminated, truncated, _ = env.step(action)
         observations.append(_copied(observation, leaves))
-        steps.append((action, reward, terminated, truncated))
+        steps.append((recorded, reward, terminated, truncated))
         ended = terminated or truncated
     actions, rewards, terminations, truncations = map(np.array, zip(*steps, strict=True))
     return SimpleNamespace(
