@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from typing_extensions import Self
 
@@ -82,8 +83,12 @@ class RemoteLanes:
 
     def one_environment(self) -> tuple[EnvLike, bool]:
         """Returns an environment of one lane, which is made for this call, and True."""
-        factory = self.env[:1] if isinstance(self.env, (list, tuple)) else self.env
-        return open_lanes(factory, 1, self.options.action_mask).one_environment()[0], True
+        first: Any = self.env[0] if isinstance(self.env, (list, tuple)) else self.env
+        stream = open_stream(first if isinstance(first, str) else first(), action_mask=self.options.action_mask)
+        env, made = stream.one_environment()
+        if made:
+            stream.close()
+        return env, True
 
     def close(self) -> None:
         """Does nothing: the workers close their environments."""

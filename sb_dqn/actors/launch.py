@@ -21,8 +21,9 @@ from sb_dqn.actors.ray_actors import RayWorkers
 from sb_dqn.actors.settings import OVERLAPPED, Actors, MadeLanes, OverlappedActors, ProcessActors, RayActors
 from sb_dqn.actors.worker import CPU, Weights, WorkerConfig
 from sb_dqn.actors.worker_collector import WorkerCollector
-from sb_dqn.envs.streams.base import Stream
+from sb_dqn.envs.streams.base import Stream, shares_environment
 from sb_dqn.envs.streams.open import open_stream
+from sb_dqn.envs.vector.sync_env import NOT_OWN
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import EnvLike
 
@@ -98,8 +99,11 @@ def _open_groups(env: EnvLike, actors: OverlappedActors, action_mask: str | None
     streams: list[Stream] = []
     try:
         for part in actors.lane_slices:
-            streams.append(open_lanes(_for_lanes(env, part), actors.lanes, action_mask))
-            streams[-1].number_lanes(part.start)
+            stream = open_lanes(_for_lanes(env, part), actors.lanes, action_mask)
+            streams.append(stream)
+            stream.number_lanes(part.start)
+            if any(shares_environment(stream, other) for other in streams[:-1]):
+                raise ConfigurationError(NOT_OWN)
     except Exception:
         for stream in streams:
             stream.close()

@@ -54,6 +54,8 @@ class OverlappedCollector(Collector):
         self._latest: Rows | None = None
         # the group whose next step is to be started, and whether its actions are uniform
         self._next_step: tuple[LaneGroup, bool] | None = None
+        for group in groups:
+            group.actor.stream.copies = True
         if control.observe is not None:
             self.proceed = self._start_step
             for group in groups:
@@ -114,6 +116,10 @@ class OverlappedCollector(Collector):
             for number, group in enumerate(self.groups)
             for name, part in group.actor.saved_parts().items()
         }
+
+    def log_facts(self) -> dict[str, float]:
+        restarts = sum(getattr(group.actor.stream.env, "restarts", 0) for group in self.groups)
+        return {"rollout/env_restarts": restarts} if restarts else {}
 
     def drop_latest(self) -> None:
         self._latest = None

@@ -9,12 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sb_dqn import DQN, SAC
+from sb_dqn.actors import OverlappedActors
 from sb_dqn.actors.overlapped import LaneGroup, OverlappedCollector
 from sb_dqn.callbacks import BaseCallback
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import Rows
 from tests.actors.games import Ledger, check_rows
 from tests.continuing import differences
@@ -127,3 +132,50 @@ def test_a_step_under_way_ends_before_the_process_does(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = steps.read_text().splitlines()
     assert lines.count("begun") == lines.count("done") >= 3
+
+
+class Reusing(VectorEnv[Any, Any, Any]):
+    """Counts its steps, in arrays that the next step overwrites."""
+
+    def __init__(self) -> None:
+        self.num_envs = 2
+        self.single_observation_space, self.single_action_space = spaces.Box(0, 1e6, (20_000,)), spaces.Discrete(2)
+        self.observation_space, self.action_space = spaces.Box(0, 1e6, (2, 20_000)), spaces.MultiDiscrete([2, 2])
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.obs, self.reward = np.zeros((2, 20_000), np.float32), np.zeros(2, np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.obs[:] = 0
+        return self.obs, {}
+
+    def step(self, actions: Any) -> Any:
+        self.obs += 1
+        self.reward[:] = self.obs[:, 0]
+        actions[:] = 7
+        return self.obs, self.reward, np.zeros(2, bool), np.zeros(2, bool), {}
+
+
+@pytest.mark.parametrize("actors", [None, "overlapped"])
+def test_an_environment_may_reuse_its_arrays_and_change_its_actions(actors: Any) -> None:
+    model = DQN(
+        "MlpPolicy",
+        Reusing(),
+        actors=actors,
+        buffer_size=100,
+        learning_starts=1_000,
+        seed=0,
+        policy_kwargs={"net_arch": [2]},
+    )
+    model.learn(60)
+    ring = model.replay.ring
+    counted = np.arange(30, dtype=np.float32)
+    for lane in range(2):
+        stored = ring.obs["obs"].view(-1, 2, 20_000)[:30, lane].numpy()
+        np.testing.assert_array_equal(stored, np.broadcast_to(counted[:, None], stored.shape))
+    assert int(ring.action.max()) == 1
+
+
+def test_groups_must_not_share_an_environment() -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(ConfigurationError, match="each factory must make its own environment"):
+        DQN("MlpPolicy", lambda: env, actors=OverlappedActors(groups=2), **SMALL)

@@ -38,7 +38,6 @@ class ActionCheck:
         self._start = shape.start
         self._count = shape.num_actions
         self._counts = np.array(shape.branches, np.uint64)
-        self._shifted = bool(self._start.any())
 
     def check(self, action: ActionArray) -> IntArray:
         """Returns the actions as int64, `[B]` or `[B, D]`. (ALE never returns from an illegal action.)
@@ -68,11 +67,9 @@ class ActionCheck:
         return checked
 
     def to_env(self, action: IntArray) -> Array:
-        """Returns actions in the env's numbering; branches as a copy, which the env may keep or change."""
-        if self._branched:
-            numbered: Array = action + self._start
-            return numbered.astype(self._dtype, copy=False)
-        return action + self._start if self._shifted else action
+        """Returns a copy in the env's numbering, which the env may keep or change; branches in its dtype."""
+        numbered: Array = action + self._start
+        return numbered.astype(self._dtype, copy=False) if self._branched else numbered
 
     def _out_of_range(self, action: IntArray) -> SpaceError:
         wrong = np.argwhere(action.view(np.uint64) >= self._counts)[0].tolist()
@@ -127,11 +124,7 @@ class BoxActionCheck:
 
     def to_env(self, action: ActionArray) -> Array:
         """Returns a copy in the env's dtype, which the env may keep or change."""
-        if self._space.dtype == FLOAT32:
-            return np.array(action)
-        # rounding to float32 may have crossed a float64 bound
-        bounded: Array = np.clip(action.astype(self._space.dtype), self._space.low, self._space.high)
-        return bounded
+        return self._actions.in_space(action)
 
     def _out_of_range(self, action: FloatArray) -> SpaceError:
         in_range = (action >= self._actions.low) & (action <= self._actions.high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -94,6 +95,8 @@ class Stream(ABC):
         """Number of the first lane in messages."""
         self.first_seed: int | None = None
         """Seed of the next `begin` without a seed; None afterwards."""
+        self.copies = False
+        """True if observations are copied, because the environment steps while rows are in use and may reuse its arrays."""
         leaves = flatten_space(observation_space)
         self._leaves = {key: ((num_envs, *leaf_shape(leaf)), leaf_dtype(leaf)) for key, leaf in leaves.items()}
         self._float_keys = [key for key, (_, dtype) in self._leaves.items() if dtype.kind == "f"]
@@ -239,6 +242,10 @@ class Stream(ABC):
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
+
+    def _kept(self, raw: Any) -> Any:
+        """Returns what the env returned, as a copy with `copies`."""
+        return copy.deepcopy(raw) if self.copies else raw
 
     def _observe(self, raw: object) -> Observation:
         """Returns a batched observation as a flat dict in the stored dtypes; raises an error on NaN and infinity."""
@@ -410,6 +417,8 @@ class Stream(ABC):
                         f"{rows.shape[1:]}, got {obs[key].shape if key in obs else 'nothing'}. Return observations of the "
                         f"observation space."
                     )
+                if obs[key].dtype != rows.dtype:
+                    self._check_dtype(f"final {key}", obs[key], rows.dtype, f" in lane {self.first_lane + lane}")
                 rows[lane] = obs[key]
         self._check_values(batch, ended)
         return batch

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.base import Stream, final_info
-from sb_dqn.errors import EnvironmentFault
+from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from sb_dqn.types import ActionArray, BoolArray, EnvLike, FloatArray, Info, IntArray, Observation, Rows, Slot, any_true
 
 Results = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
@@ -42,6 +42,11 @@ class VectorStream(Stream):
         space = env.single_observation_space
         if newest_frame:
             space = spaces.Box(space.low[-1:], space.high[-1:], dtype=space.dtype.type)
+        if options.step_timeout is not None and getattr(env, "step_wait", None) is None:
+            raise ConfigurationError(
+                f"step_timeout must be None for an environment without step_wait(timeout), got {options.step_timeout} for a "
+                f"{type(env).__name__}. Pass the AsyncVectorEnv itself, with wrappers inside its factories."
+            )
         super().__init__(env, env.num_envs, space, env.single_action_space, options)
         self._newest_frame = newest_frame
         """True if the env's stacks are reduced to their newest frame, and stacked again by the library."""
@@ -53,29 +58,28 @@ class VectorStream(Stream):
             raise self._fault(error) from error
         if self._reads_lives:
             self._lives = self._lives_of(info, self._none)
-        return self._first_rows(self._observe(self._frames(raw)), info)
+        return self._first_rows(self._observe(self._kept(self._frames(raw))), info)
 
     def _advance(self, action: ActionArray) -> Rows:
         try:
             raw, reward, terminated, truncated, info = self._stepped(self._action_check.to_env(action))
         except Exception as error:
             raise self._fault(error) from error
-        score = np.asarray(reward, np.float32)
+        score = np.array(reward, np.float32)
         if score.shape != (self.num_envs,):
             raise EnvironmentFault(
                 f"rewards at step {self._tick} must have shape ({self.num_envs},), got {score.shape}. Return one per lane."
             )
         self._check_score(score)
-        results = raw, self._score(score, info), np.array(terminated, np.bool_), np.asarray(truncated, np.bool_), info
-        return self._rows(action, results)
+        flags = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        return self._rows(action, (self._kept(raw), self._score(score, info), *flags, info))
 
     def _stepped(self, action: object) -> Any:
-        """Returns the result of `env.step`, with `step_timeout` where the env supports one."""
-        timeout, wait = self.options.step_timeout, getattr(self.env, "step_wait", None)
-        if timeout is None or wait is None:
+        """Returns the result of `env.step`, within `step_timeout`."""
+        if self.options.step_timeout is None:
             return self.env.step(action)
         self.env.step_async(action)
-        return wait(timeout=timeout)
+        return self.env.step_wait(timeout=self.options.step_timeout)
 
     @abstractmethod
     def _rows(self, action: ActionArray, results: Results) -> Rows:

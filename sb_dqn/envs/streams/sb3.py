@@ -90,7 +90,7 @@ class SB3Stream(Stream):
             raise self._fault(error) from error
         if self._reads_lives:
             self._lives = self._after_reset(self._all, self._lives)
-        return self._first_rows(self._observe(self._newest(raw)), self._reset_infos())
+        return self._first_rows(self._observe(self._kept(self._newest(raw))), self._reset_infos())
 
     def _advance(self, action: ActionArray) -> Rows:
         try:
@@ -107,7 +107,7 @@ class SB3Stream(Stream):
         terminal = terminated
         if self._reads_lives:
             terminal = self._with_lives(terminated, ended, infos)
-        obs = self._observe(self._newest(raw))
+        obs = self._observe(self._kept(self._newest(raw)))
         final = self._final_rows(self._finals(ended, terminated, infos), ended) if any_ended else None
         open_infos = infos
         if any_ended and self._mask_reader is not None:
