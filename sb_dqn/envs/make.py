@@ -17,7 +17,7 @@ from sb_dqn.envs.bsuite_tasks import register_bsuite
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, replaced_monitor_files
 from sb_dqn.envs.vector.env_checks import check_has_spaces
-from sb_dqn.envs.vector.lane_indices import SyncLanes
+from sb_dqn.envs.vector.lane_indices import FirstSeed, SyncLanes
 from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Lanes
@@ -170,7 +170,13 @@ def make_vec_env(
     env_kwargs = check_mapping("env_kwargs", env_kwargs)
     vec_env_kwargs = check_mapping("vec_env_kwargs", vec_env_kwargs)
     if vec_env_cls == "vector":
-        return _vectorized(env_id, n_envs, seed, {**env_kwargs, **vec_env_kwargs}, wrapper_class or monitor_dir)
+        of_lanes: dict[str, object] = {
+            "wrapper_class": wrapper_class,
+            "monitor_dir": monitor_dir,
+            "monitor_kwargs": monitor_kwargs,
+        }
+        of_lanes |= {"wrapper_kwargs": wrapper_kwargs, "start_index": start_index or None}
+        return _vectorized(env_id, n_envs, seed, {**env_kwargs, **vec_env_kwargs}, of_lanes)
     make = _backend(vec_env_cls)
     if make in KEYWORDS:
         check_keys("vec_env_kwargs", vec_env_kwargs, KEYWORDS[make])
@@ -235,7 +241,7 @@ def _seeded(env: EnvLike, seed: int | None) -> EnvLike:
     """Returns the env with the seed of its first reset; resets it now if it cannot store a seed."""
     if seed is None:
         return env
-    if isinstance(env, Lanes):
+    if isinstance(env, (Lanes, FirstSeed)):
         env.first_seed = seed
     elif callable(set_seed := getattr(env, "seed", None)):  # Stable-Baselines3's VecEnv stores it for the next reset
         set_seed(seed)
@@ -245,12 +251,13 @@ def _seeded(env: EnvLike, seed: int | None) -> EnvLike:
 
 
 def _vectorized(
-    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: Kwargs, lane_wrapper: object
+    env_id: str | Callable[..., Env], n_envs: int, seed: int | None, kwargs: Kwargs, of_lanes: Mapping[str, object]
 ) -> EnvLike:
-    if not isinstance(env_id, str) or lane_wrapper is not None:
+    passed = {name: value for name, value in of_lanes.items() if value is not None}
+    if not isinstance(env_id, str) or passed:
         raise ConfigurationError(
-            f"env_id must be an id, and wrapper_class and monitor_dir None, with vec_env_cls='vector', which has no single lanes to "
-            f"wrap, got env_id={env_id!r} and {lane_wrapper!r}. Use vec_env_cls='lanes'."
+            f"env_id must be an id, and {', '.join(of_lanes)} left out, with vec_env_cls='vector', which has no single lanes to "
+            f"wrap, got env_id={env_id!r} and {passed}. Use vec_env_cls='lanes'."
         )
     spec = spec_of(env_id)
     try:

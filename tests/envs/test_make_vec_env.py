@@ -236,3 +236,18 @@ def test_scaled_rewards_are_those_of_the_environment_times_the_factor() -> None:
         expected, given = plain.step(action), scaled.step(action)
         np.testing.assert_array_equal(given[0], expected[0])
         assert (given[1], given[2:4]) == (1_000 * float(expected[1]), expected[2:4])
+
+
+@pytest.mark.parametrize("kind", [None, "sync", "async"])
+def test_the_seed_is_that_of_the_first_reset_of_every_kind(kind: str | None) -> None:
+    env = make_vec_env("CartPole-v1", 2, seed=3, vec_env_cls=kind, monitor_kwargs={"allow_early_resets": False})
+    alone = [gymnasium.make("CartPole-v1").reset(seed=3 + lane)[0] for lane in range(2)]
+    np.testing.assert_array_equal(env.reset()[0], alone)
+    env.close()
+
+
+def test_one_environment_of_all_lanes_has_no_keywords_of_lanes() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"got env_id='CartPole-v1' and {'monitor_kwargs': {}, 'start_index': 2}"
+    ):
+        make_vec_env("CartPole-v1", vec_env_cls="vector", monitor_kwargs={}, start_index=2)

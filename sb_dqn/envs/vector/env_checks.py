@@ -58,6 +58,8 @@ def explain_step_error(error: Exception, result: object) -> Exception:
     """Returns the error, or an explanation if the latest result of `step` breaks gymnasium's interface."""
     if isinstance(error, ValueError) and isinstance(result, tuple) and len(result) == 4:
         return EnvApiError(f"the result must be five values, got 4. {API}")
+    if isinstance(error, TypeError) and result is None:
+        return EnvApiError(f"the result must be five values, got None. {API}")
     if not isinstance(error, TypeError) or not isinstance(result, tuple) or len(result) != 5:
         return error
     _, reward, terminated, truncated, _ = result

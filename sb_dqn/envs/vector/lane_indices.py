@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from sb_dqn.envs.vector.worker_processes import end_workers
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Space
-from sb_dqn.types import Env, Info, ResetResult, VectorStep
+from sb_dqn.types import Env, Info, Kwargs, ResetResult, VectorStep
 
 Indices = int | Iterable[int] | None
 """Lane numbers; None selects all lanes."""
@@ -75,11 +75,24 @@ class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
         return batch, np.array(rewards, np.float64), np.array(terminated, bool), np.array(truncated, bool), info
 
 
-class SyncLanes(IndexedAttributes, SyncVectorEnv):
+class FirstSeed:
+    """Base class of vector envs that keep the seed of their first `reset`."""
+
+    first_seed: int | None = None
+    """Seed of the next `reset` without a seed; None afterwards."""
+
+    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
+        """Resets every lane; an int seeds lane b with seed + b."""
+        seed, self.first_seed = (self.first_seed if seed is None else seed), None
+        result: ResetResult = cast(Any, super()).reset(seed=seed, options=options)
+        return result
+
+
+class SyncLanes(FirstSeed, IndexedAttributes, SyncVectorEnv):
     """gymnasium's SyncVectorEnv with `indices` in `get_attr`."""
 
 
-class WorkerLanes(IndexedAttributes, AsyncVectorEnv):
+class WorkerLanes(FirstSeed, IndexedAttributes, AsyncVectorEnv):
     """gymnasium's AsyncVectorEnv with `indices` in `get_attr`; deleting it ends its workers."""
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.vector.lane_indices import WorkerLanes
-from sb_dqn.envs.vector.sync_env import PATIENCE
+from sb_dqn.envs.vector.lane_indices import FirstSeed, WorkerLanes
+from sb_dqn.envs.vector.sync_env import PATIENCE, restart_seed
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import Env, EnvLike, Info, ResetResult
+from sb_dqn.types import Env, EnvLike, Info, Kwargs, ResetResult
 
 
 def worker_lanes(
@@ -38,7 +38,7 @@ def worker_lanes(
     return WorkerLanes(env_fns, **kwargs)
 
 
-class RestartingAsyncEnv(VectorWrapper):
+class RestartingAsyncEnv(FirstSeed, VectorWrapper):
     """gymnasium's AsyncVectorEnv that restarts all workers when one dies, hangs or raises.
 
     The episodes under way end, in every lane, as truncated at the last observation: the other workers' results of the last
@@ -86,14 +86,29 @@ class RestartingAsyncEnv(VectorWrapper):
         self._observations: Any = None
         self._actions: Any = None
         self._first_results: ResetResult | None = None
-        self._steps = 0
+        self._seed = self._steps = 0
         self._failed_step = 0
         self._failures_in_a_row = 0
 
-    def reset(self, **kwargs: Any) -> ResetResult:
-        """Resets every lane."""
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of each lane's env and returns the results, or returns an attribute."""
+        return self.env.call(name, *args, **kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Returns an attribute of each lane's env."""
+        return self.env.get_attr(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets an attribute of each lane's env to one value, or to one value per lane in a list or tuple."""
+        self.env.set_attr(name, values)
+
+    def reset(self, *, seed: Any = None, options: Kwargs | None = None) -> ResetResult:
+        """Resets every lane; an int seeds lane b with seed + b."""
+        seed, self.first_seed = (self.first_seed if seed is None else seed), None
         self._first_results = None
-        self._observations, info = self.env.reset(**kwargs)
+        if seed is not None:
+            self._seed = int(np.ravel(seed)[0])
+        self._observations, info = self.env.reset(seed=seed, options=options)
         return self._observations, info
 
     def step(self, actions: object) -> Any:
@@ -143,4 +158,4 @@ class RestartingAsyncEnv(VectorWrapper):
             stacklevel=2,
         )
         self.env = self._make()
-        self._first_results = self.env.reset(seed=self.restarts * self.num_envs)
+        self._first_results = self.env.reset(seed=restart_seed(self._seed, self.restarts * self.num_envs))

@@ -30,6 +30,23 @@ from sb_dqn.types import ActionArray, Env, Info, Kwargs, ResetResult, State, Vec
 
 PATIENCE = 3
 """Number of times in a row that a failing lane is restarted."""
+NOT_OWN = (
+    "each factory must make its own environment, got the same environment from two factories. Pass [lambda: gymnasium.make(id)] * n, "
+    "not [lambda: env] * n."
+)
+
+
+def restart_seed(seed: int | None, number: int) -> int:
+    """Returns a seed for the episodes of an environment that is made again in a run of `seed`, other than those before."""
+    return int(np.random.SeedSequence((seed or 0, number)).generate_state(1)[0]) % 2**30
+
+
+def check_info(info: object) -> None:
+    """Raises an error if an info is no dict."""
+    if info is None:
+        raise EnvApiError(NO_INFO)
+    if not isinstance(info, Mapping):
+        raise EnvApiError(f"info must be a dict, got {info!r}. {API}")
 
 
 class LaneSteps(NamedTuple):
@@ -75,16 +92,14 @@ class Lanes(ListedLanes):
         """Number of the first lane in messages; in a worker of several, that within the model."""
         self._observations: list[Any] = []
         self._failures: dict[int, tuple[int, int]] = {}
+        self._seed: int | None = None
         self.envs: list[Env] = [make() for make in self._env_fns]
         if not self.envs:
             raise ConfigurationError("env_fns must be a list of at least one factory, got none. Pass [make_env] * n.")
         for lane, env in enumerate(self.envs):
             check_has_spaces(env, lane)
         if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
-            raise ConfigurationError(
-                "each factory must make its own environment, got the same environment from two factories. Pass "
-                "[lambda: gymnasium.make(id)] * n, not [lambda: env] * n."
-            )
+            raise ConfigurationError(NOT_OWN)
         first = self.envs[0]
         self._check_spaces()
         self._set_spaces(first, len(self.envs), first.observation_space, first.action_space)
@@ -112,21 +127,20 @@ class Lanes(ListedLanes):
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + lane for lane in range(self.num_envs)]
-        seeds = seed or [None] * self.num_envs
+        seeds = [None] * self.num_envs if seed is None else [None if one is None else int(one) for one in seed]
         if len(seeds) != self.num_envs:
             raise ConfigurationError(
                 f"seed must be an int or one seed for each of {self.num_envs} lanes, got {len(seeds)} seeds. Pass one int."
             )
         observations, infos, self._steps = [], [], 0
+        self._failures.clear()
+        self._seed = self._seed if seeds[0] is None else seeds[0]
         for lane, env in enumerate(self.envs):
             result = NO_RESULT
             try:
                 result = env.reset(seed=seeds[lane], **options_argument(options))
                 observation, info = result
-                if info is None:
-                    raise EnvApiError(NO_INFO)
-                if not isinstance(info, Mapping):  # for example an observation of two numbers without an info
-                    raise EnvApiError(f"info must be a dict, got {info!r}. {API}")
+                check_info(info)  # for example an observation of two numbers without an info
             except Exception as error:
                 raise self._fault(lane, explain_reset_error(error, result), "while resetting") from error
             observations.append(observation)
@@ -155,8 +169,8 @@ class Lanes(ListedLanes):
                         observation, raw_reward, terminated, truncated, info = result
                         # as fast as float() and `or`, but raising on strings and None
                         reward, ended = ldexp(raw_reward, 0), terminated | truncated
-                    if info is None:
-                        raise EnvApiError(NO_INFO)
+                    if info.__class__ is not dict:
+                        check_info(info)
                     observations.append(observation)
                     rewards.append(reward)
                     terminations.append(terminated)
@@ -180,8 +194,21 @@ class Lanes(ListedLanes):
         """Makes the env of a lane that raised again, and returns its first observation.
 
         Raises:
-            EnvironmentFault: `on_env_error` is "raise", or the lane failed too many times in a row.
+            EnvironmentFault: `on_env_error` is "raise", or the lane failed too many times in a row, also while it is made again.
         """
+        while True:
+            self._count_failure(lane, error)
+            with contextlib.suppress(Exception):  # a failed env may also fail to close
+                self.envs[lane].close()
+            seed = restart_seed(self._seed, self.restarts * self.num_envs + lane)
+            try:
+                self.envs[lane] = self._env_fns[lane]()
+                return self.envs[lane].reset(seed=seed)[0]
+            except Exception as another:
+                error = another
+
+    def _count_failure(self, lane: int, error: Exception) -> None:
+        """Counts and reports a failure of a lane; raises an error after too many in a row."""
         step, times = self._failures.get(lane, (0, 0))
         times = times + 1 if step >= self._steps - 2 else 1
         if self.on_env_error == "raise" or times > PATIENCE:
@@ -190,14 +217,10 @@ class Lanes(ListedLanes):
         self._failures[lane] = (self._steps, times)
         self.restarts += 1
         warnings.warn(
-            f"lane {lane} raised at step {self._steps} and was restarted, its episode counts as truncated "
+            f"lane {self.first_lane + lane} raised at step {self._steps} and was restarted, its episode counts as truncated "
             f"({type(error).__name__}: {error}). Fix the environment if this repeats.",
             stacklevel=2,
         )
-        with contextlib.suppress(Exception):  # a failed env may also fail to close
-            self.envs[lane].close()
-        self.envs[lane] = self._env_fns[lane]()
-        return self.envs[lane].reset(seed=self.restarts * self.num_envs + lane)[0]
 
     def _fault(self, lane: int, error: Exception, when: str) -> EnvironmentFault:
         crashed = not isinstance(error, EnvApiError)
@@ -237,11 +260,14 @@ class Lanes(ListedLanes):
         Raises:
             NoEnvState: the state of a lane is not available.
         """
-        return {
+        state = {
             "lanes": [layers_state(env) for env in self.envs],
             "ended": [bool(ended) for ended in self._ended],
             "steps": self._steps,
         }
+        if self.on_env_error == "restart":
+            state |= {"observations": list(self._observations), "seed": self._seed, "restarts": self.restarts}
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Restores the state of every lane.
@@ -258,6 +284,9 @@ class Lanes(ListedLanes):
             load_layers_state(env, layers)
         self._ended = list(state["ended"])
         self._steps = int(state["steps"])
+        self._observations = state.get("observations", self._observations)
+        self._seed = state.get("seed", self._seed)
+        self.restarts = int(state.get("restarts", self.restarts))
         self.first_seed = None
 
     def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
