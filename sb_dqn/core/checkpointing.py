@@ -14,7 +14,7 @@ from sb_dqn.actors.settings import RayActors, as_actors, asks_too_much
 from sb_dqn.checkpoint import AllocationGuard, CustomObjects, read_archive
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core import model_file
-from sb_dqn.core.arguments import changed_arguments, constructor_arguments
+from sb_dqn.core.arguments import changed_arguments, check_keywords, constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
 from sb_dqn.core.model_file import ResumeState
 from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
@@ -24,7 +24,7 @@ from sb_dqn.rng import later_seed
 from sb_dqn.sb3_files import SB3Zip, algorithm_of, is_sb3_zip, read_sb3_zip
 from sb_dqn.sb3_files.optimizers import load_moments
 from sb_dqn.sb3_files.parameters import native_parameters
-from sb_dqn.sb3_files.settings import arguments_of, blueprint_of, counts_of, exploration_of
+from sb_dqn.sb3_files.settings import arguments_of, blueprint_of, counts_of, exploration_of, with_their_layers
 from sb_dqn.types import EnvLike, Rows, Settings, State
 
 Model = Any
@@ -103,6 +103,7 @@ def load_model(
     saved = model_file.read_model(path, replacements, trust, env is not None)
     replacements.warn_of_unused(custom_objects or {}, saved.arguments)
     made_by = model_file.find_class(cls, saved.class_name)
+    check_keywords(made_by, {name: value for name, value in changes.items() if name in made_by.replaced_arguments})
     arguments = made_by.loaded_arguments({**saved.arguments, **changes, "device": device}, saved)
     # so a class may set an argument of its parent itself, and a default that has changed since does not change old models
     arguments = changed_arguments(made_by, arguments)
@@ -144,7 +145,9 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
         CheckpointError: the file is damaged, of an algorithm that this library lacks, or its spaces are unknown.
         SpaceError: `env` does not fit the parameters.
     """
-    made_by = model_file.find_class(cls, algorithm_of(saved))
+    found = algorithm_of(saved)
+    masked = found == "PPO" and cls.__name__ == "MaskablePPO"  # of `sb_dqn.sb3`
+    made_by = cls if masked else model_file.find_class(cls, found)
     kept = {name: value for name, value in saved.settings.items() if name not in replaced}
     what = f"the settings of {saved.label} make no {made_by.__name__}"
     with model_file.checkpoint_errors(what):
@@ -153,6 +156,9 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
         names = constructor_arguments(made_by)
         arguments, unread = arguments_of(saved._replace(settings=kept), names, blueprint.num_envs)
     arguments |= replaced
+    arguments["policy_kwargs"] = with_their_layers(
+        made_by.__name__, arguments["policy"], arguments.get("policy_kwargs")
+    )
     with model_file.checkpoint_errors(what), AllocationGuard(saved.policy):
         model = made_by(arguments.pop("policy"), blueprint if stream is None else stream, **arguments)
     with model_file.checkpoint_errors(f"the parameters of {saved.label} do not fit"):

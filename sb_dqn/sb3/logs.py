@@ -38,8 +38,8 @@ class MonitorStatistics(EpisodeStatistics):
 
     _computed: deque[dict[str, float]]
     """Episodes that ended in this tick, by the rewards that the environment returned."""
-    _monitored = False
-    """True once a Monitor has reported an episode: a lost life without a report then ends none."""
+    monitored = False
+    """True if the environments have a Monitor: a lost life without its report ends no episode."""
 
     def _finish(self, slot: Slot) -> None:
         kept, self.ep_info_buffer = self.ep_info_buffer, deque()
@@ -51,6 +51,6 @@ class MonitorStatistics(EpisodeStatistics):
         finished = super().update(rows)
         if finished:
             reported = [info["episode"] for info in rows.make_infos() if "episode" in info]
-            self.ep_info_buffer.extend(reported or ([] if self._monitored else self._computed))
-            self._monitored = self._monitored or bool(reported)
+            self.ep_info_buffer.extend(reported or ([] if self.monitored else self._computed))
+            self.monitored = self.monitored or bool(reported)
         return finished

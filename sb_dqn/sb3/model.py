@@ -17,6 +17,7 @@ from weakref import ref
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm as TheirAlgorithm
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm as TheirOffPolicy
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm as TheirOnPolicy
 from stable_baselines3.common.preprocessing import maybe_transpose
@@ -24,6 +25,7 @@ from stable_baselines3.common.utils import get_system_info, set_random_seed
 from typing_extensions import Self
 
 from sb_dqn.accelerate import are_small, limit_threads
+from sb_dqn.checkpoint import model_info
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.core.arguments import bind_arguments, check_keywords
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
@@ -45,6 +47,8 @@ from sb_dqn.sb3.settings import (
     native_settings,
     saved_settings,
 )
+from sb_dqn.sb3_files import is_sb3_zip, read_sb3_zip
+from sb_dqn.sb3_files.settings import blueprint_of, with_their_layers
 from sb_dqn.types import Blueprint, EnvLike, Kwargs
 
 
@@ -67,6 +71,13 @@ THEIR_LOOP = (
 
 Algorithm: Any = object
 """The algorithm that a subclass of the mixin lists last."""
+
+
+def _lanes_of(path: Target) -> int:
+    """Returns the number of environments of the model in a file."""
+    if is_sb3_zip(path):
+        return blueprint_of(read_sb3_zip(path)).num_envs
+    return int(model_info(path)["spaces"]["num_envs"])
 
 
 class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods and attributes of the algorithm
@@ -160,6 +171,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
         policy_kwargs = arguments.pop("policy_kwargs", None)
         settings = native_settings(cls.__name__, arguments, getattr(env, "num_envs", 1))
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+        policy_kwargs = with_their_layers(cls.native.__name__, policy, policy_kwargs)
         settings["policy_kwargs"] = native_policy_kwargs(cls.__name__, policy_kwargs, space)
         return policy, env, cls.adapt_settings(settings)
 
@@ -181,6 +193,8 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
     def _count_by_monitor(self) -> None:
         window: int = self.arguments["stats_window_size"]
         self.statistics = MonitorStatistics(self.n_envs, window)
+        env = self.get_env()
+        self.statistics.monitored = env is not None and all(env.env_is_wrapped(Monitor))
 
     def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once the size of the buffer, and what frequencies count."""
@@ -210,7 +224,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
         if self.keeps_replay and self.stream is not None:
             self._make_replay()
         whole = self.train_freq if self.keeps_replay else int(self.n_steps) * self.n_envs
-        if isinstance(whole, int):
+        if isinstance(whole, int) and "_resume_from" not in kwargs:
             total_timesteps = max(1, math.ceil(total_timesteps / whole)) * whole
         super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar, **kwargs)
         self.training_run.log_entries()  # programs read them from the logger
@@ -385,7 +399,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
         env = cls.wrap_env(env)
         custom_objects, zeros = native_custom_objects(custom_objects or {})
         custom_objects = imported_modules_of(path) | custom_objects
-        lanes = getattr(env, "num_envs", 1)
+        lanes = getattr(env, "num_envs", None) or (_lanes_of(path) if "train_freq" in kwargs else 1)
         model: Self = super().load(
             path, env, native_device(device), custom_objects, **native_settings(cls.__name__, kwargs, lanes)
         )
@@ -454,12 +468,22 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
                 f"{type(buffer).__name__}. Call replay_buffer.extend(observations, next_observations, actions, rewards, dones, "
                 f"infos) to store other transitions."
             )
-        self.__dict__.update(_experience=None, _deleted_replay=False)
-        if buffer is not None:
+        own = self.__dict__["_experience"]
+        if buffer is None:
+            self.__dict__.update(_experience=None, _deleted_replay=False)
+        elif buffer.model is self:  # it may have been deleted since
+            self.__dict__.update(_experience=buffer.replay, _deleted_replay=False)
+        elif buffer.replay is not own:
             file = io.BytesIO()
             buffer.model.save_replay_buffer(file)
             file.seek(0)
-            self.load_replay_buffer(file)
+            self.__dict__["_experience"] = None
+            try:
+                self.load_replay_buffer(file)
+            except Exception:
+                self.__dict__["_experience"] = own
+                raise
+            self.__dict__["_deleted_replay"] = False
 
     @replay_buffer.deleter
     def replay_buffer(self) -> None:

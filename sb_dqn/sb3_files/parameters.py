@@ -62,6 +62,20 @@ def renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
 
     It takes the parameters of a policy, or moments of an optimizer in their shapes.
     """
+    parts = {key: number for number, key in enumerate(getattr(model.observation_space, "spaces", ()))}
+    rename = _renaming(model, theirs)
+
+    def named(match: re.Match[str]) -> str:
+        return f".extractor.parts.{parts[match[1]]}."  # of a key of a Dict
+
+    return lambda policy, variables: {
+        re.sub(r"\.extractor\.extractors\.([^.]+)\.", named, name): tensor
+        for name, tensor in rename(policy, variables).items()
+    }
+
+
+def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
+    """Returns the function of `renaming`, with the names of Stable-Baselines3 for the extractors of a Dict."""
     ours, num_actions = model.policy.state_dict(), model.predictor.actions.num_actions
     if any(name.startswith("actor.") for name in theirs):
         return _soft

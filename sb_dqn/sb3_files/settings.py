@@ -13,7 +13,7 @@ from sb_dqn.checkpoint import Allowance, decode_space
 from sb_dqn.errors import CheckpointError, with_article
 from sb_dqn.sb3_files.reader import MAX_TEXT, SERIALIZED, SB3Zip, literal, pickled_constants
 from sb_dqn.schedules import Linear
-from sb_dqn.types import Blueprint
+from sb_dqn.types import Blueprint, Kwargs, Settings
 
 POLICY_MODULES = {
     "stable_baselines3.dqn.policies": "DQN",
@@ -53,8 +53,8 @@ def algorithm_of(saved: SB3Zip) -> str:
         name = OTHERS.get(found[1], found[1])
     kind = with_article(name) if name else "a model with a policy class of its own"
     raise CheckpointError(
-        f"{saved.label} must hold a DQN, QRDQN, PPO, A2C or SAC of Stable-Baselines3, got {kind}, which this library does not have. "
-        f"Load it with Stable-Baselines3."
+        f"{saved.label} must hold a DQN, QRDQN, PPO, A2C or SAC of Stable-Baselines3, got {kind}, whose files this library does not "
+        f"read. Load it with Stable-Baselines3."
     )
 
 
@@ -95,6 +95,22 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
     if "n_quantiles" in kwargs:
         arguments["n_quantiles"] = kwargs.pop("n_quantiles")
     return arguments | ({"policy_kwargs": kwargs} if kwargs else {}), unread
+
+
+def with_their_layers(name: str, policy: object, policy_kwargs: Settings | None) -> Kwargs:
+    """Returns `policy_kwargs` with the hidden layers that Stable-Baselines3 makes by default, where this library makes others.
+
+    There, only `NatureCNN` has none behind it, and those of SAC do not depend on the features.
+    """
+    kwargs = dict(policy_kwargs or {})
+    extractor = kwargs.get("features_extractor_class")
+    if kwargs.get("net_arch") is not None or not isinstance(policy, str):
+        return kwargs
+    if name == "SAC":
+        kwargs["net_arch"] = [256, 256]
+    elif extractor is not None:
+        kwargs["net_arch"] = [] if getattr(extractor, "__name__", extractor) == "NatureCNN" else [64, 64]
+    return kwargs
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from sb_dqn.algorithms import ALGORITHMS, DQN, DoubleDQN, NStepDQN
+from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, DoubleDQN, NStepDQN
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.nn import BaseFeaturesExtractor
@@ -353,3 +353,9 @@ def test_files_that_are_no_models(content: bytes | None, tmp_path: Path) -> None
         path.write_bytes(content)
     with pytest.raises((CheckpointError, FileNotFoundError), match="model"):
         DQN.load(path)
+
+
+def test_load_refuses_what_the_constructor_refuses(tmp_path: Path) -> None:
+    PPO("MlpPolicy", Tiny(), n_steps=8, batch_size=8).save(tmp_path / "model.zip")
+    with pytest.raises(ConfigurationError, match="actors must be unset for PPO"):
+        PPO.load(tmp_path / "model.zip", Tiny(), actors="process:2")

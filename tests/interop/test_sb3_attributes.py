@@ -11,10 +11,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import sb3_contrib
+import stable_baselines3
 import torch
+from gymnasium import spaces
+from stable_baselines3.common import monitor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 
-from sb_dqn.errors import ConfigurationError
-from tests.marks import SLOW
+import sb_dqn
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.errors import CheckpointError, ConfigurationError
+from tests.marks import SLOW, a_few
 
 room: Any = import_module("sb_dqn.sb3")
 buffers: Any = import_module("sb_dqn.sb3.common.buffers")
@@ -336,3 +343,141 @@ def test_a_gymnasium_vector_environment_in_the_adapter_of_supersuit() -> None:
     env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": same_step})
     model = room.PPO("MlpPolicy", SB3VecEnvWrapper(env), n_steps=32, batch_size=32).learn(1024)
     assert (model.num_timesteps, model._episode_num >= 2) == (1024, True)  # an episode has at most 500 steps
+
+
+def test_a_replay_buffer_survives_its_own_assignment_and_one_that_does_not_fit() -> None:
+    model = cartpole().learn(100)
+    kept, size = model.replay_buffer, model.replay_buffer.size()
+    model.replay_buffer = kept
+    assert model.replay_buffer.size() == size
+    del model.replay_buffer
+    model.replay_buffer = kept
+    assert model.replay_buffer.size() == size
+    other = room.DQN("MlpPolicy", "Acrobot-v1", buffer_size=400, learning_starts=10).learn(20)
+    with pytest.raises(CheckpointError, match="rows of"):
+        model.replay_buffer = other.replay_buffer
+    assert model.replay_buffer.size() == size
+
+
+class Images(gymnasium.Env[Any, Any]):
+    """An image, alone or in a Dict; the image has its channels last."""
+
+    image = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+
+    def __init__(self, box_actions: bool, mixed: bool = False) -> None:
+        self.action_space = spaces.Box(-1, 1, (2,)) if box_actions else spaces.Discrete(3)
+        parts: dict[str, spaces.Space[Any]] = {"a": spaces.Box(-1, 1, (3,)), "img": self.image}
+        self.observation_space = spaces.Dict(parts) if mixed else self.image
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 1.0, False, True, {}
+
+
+class Small(BaseFeaturesExtractor):
+    """Features of an image that are no `NatureCNN`."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 8)
+        self.net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 2, 8, 8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(50, 8)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.net(x)
+        return out
+
+
+NETWORKS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "dict": ("MultiInputPolicy", {}, True),
+    "own": ("CnnPolicy", {"features_extractor_class": Small}, False),
+    "nature": ("CnnPolicy", {"features_extractor_class": NatureCNN}, False),
+}
+
+
+@pytest.mark.parametrize("name", ["DQN", "PPO", "A2C", "SAC"])
+@pytest.mark.parametrize("network", a_few(NETWORKS, "dict", "own"))
+def test_networks_of_images_are_theirs_and_load_from_their_files(name: str, network: str, tmp_path: Path) -> None:
+    policy, kwargs, mixed = NETWORKS[network]
+    kwargs = {} if name == "SAC" and network == "own" else kwargs
+    settings: dict[str, Any] = {"seed": 0}
+    settings |= {"buffer_size": 20} if name in ("DQN", "SAC") else {"n_steps": 8}
+    settings |= {"batch_size": 8} if name == "PPO" else {}
+    theirs = getattr(stable_baselines3, name)(
+        policy, Images(name == "SAC", mixed), policy_kwargs=dict(kwargs), **settings
+    )
+    theirs.save(tmp_path / "theirs.zip")
+    obs = Images(name == "SAC", mixed).reset(seed=0)[0]
+    expected = theirs.predict(obs, deterministic=True)[0]
+    for package in (room, sb_dqn):
+        env = Images(name == "SAC", mixed)
+        loaded = getattr(package, name).load(tmp_path / "theirs.zip", env=env, policy_kwargs=dict(kwargs))
+        np.testing.assert_allclose(loaded.predict(obs, deterministic=True)[0], expected, atol=1e-4)
+    ours = getattr(room, name)(policy, Images(name == "SAC", mixed), policy_kwargs=dict(kwargs), **settings)
+    numbers = sum(each.numel() for each in ours.policy.parameters())
+    assert numbers - (name == "SAC") == sum(each.numel() for each in theirs.policy.parameters())  # the temperature
+
+
+def test_a_masked_model_of_theirs_is_loaded(tmp_path: Path) -> None:
+    class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def action_masks(self) -> Any:
+            return np.array([True, False])
+
+    sb3_contrib.MaskablePPO("MlpPolicy", Masked(gymnasium.make("CartPole-v1")), n_steps=32).save(
+        tmp_path / "theirs.zip"
+    )
+    loaded = room.MaskablePPO.load(tmp_path / "theirs.zip", env=Masked(gymnasium.make("CartPole-v1")))
+    assert type(loaded) is room.MaskablePPO
+
+
+def test_a_resumed_learn_ends_where_it_would_have_ended(tmp_path: Path) -> None:
+    class Save(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 20:
+                self.model.after_tick(lambda: self.model.save(str(tmp_path / "full.zip"), full=True))
+            return True
+
+    with pytest.warns(UserWarning, match="the full checkpoint is without the environment's state"):
+        room.PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(60, Save())
+    resumed = room.PPO.load(tmp_path / "full.zip", "CartPole-v1").resume(Save())
+    assert (resumed.num_timesteps, resumed._total_timesteps) == (64, 64)
+
+
+def test_lost_lives_are_no_episodes_from_the_first_step_on() -> None:
+    class Lives(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.t = 0
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.t += 1
+            return np.zeros(1, np.float32), 1.0, self.t >= 100, False, {}
+
+    game = Lives()
+
+    class LostLives(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def reset(self, **kwargs: Any) -> Any:
+            return self.env.reset(**kwargs) if game.t in (0, 100) else (np.zeros(1, np.float32), {})
+
+        def step(self, action: Any) -> Any:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return obs, reward, terminated or game.t % 10 == 0, truncated, info
+
+    game.t = 0
+    model = room.DQN("MlpPolicy", LostLives(monitor.Monitor(game)), buffer_size=500, learning_starts=1_000)
+    model.learn(60)
+    assert not model.ep_info_buffer
+    model.learn(60, reset_num_timesteps=False)
+    assert [info["r"] for info in model.ep_info_buffer] == [100.0]
+
+
+def test_steps_between_updates_count_the_environments_of_the_file(tmp_path: Path) -> None:
+    cartpole(4).save(tmp_path / "model.zip")
+    model = room.DQN.load(tmp_path / "model.zip", train_freq=8)
+    assert model.train_freq == 32
