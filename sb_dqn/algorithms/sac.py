@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import Unpack
 
+from sb_dqn.acting.lane_state import Redraws
 from sb_dqn.checks import check_bool, check_float, check_switch
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.keywords import SACKeywords, sde_redraws, value_bins, with_defaults
+from sb_dqn.core.model_file import SavedModel
 from sb_dqn.core.off_policy_algorithm import OffPolicyAlgorithm
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig, update_schedule
 from sb_dqn.errors import ConfigurationError
@@ -131,21 +133,35 @@ class SAC(OffPolicyAlgorithm):
             return super().change(name, value)
         temperature = _temperature(value, 1.0)
         if temperature.learned or isinstance(self.arguments["ent_coef"], str):
-            raise ConfigurationError(
-                f"ent_coef must be a fixed number before and after an assignment, got {self.arguments['ent_coef']!r} and {value!r}. "
-                f"Call load(path, env=env, ent_coef={value!r}), or set policy.nets.log_alpha.value."
-            )
+            raise ConfigurationError(_KIND.format(self.arguments["ent_coef"], value))
+        self.policy.temperature = temperature  # of networks that are drawn again
         self.policy.nets.log_alpha.value.copy_(LogAlpha(temperature).value)
         return value
 
+    @classmethod
+    def loaded_arguments(cls, arguments: Kwargs, saved: SavedModel) -> Kwargs:
+        """Returns the arguments, and sets a fixed temperature in the parameters of the file, which `load` may have changed."""
+        fixed = arguments.get("ent_coef", "auto")
+        if not isinstance(fixed, str):
+            saved.policy["nets.log_alpha.value"] = LogAlpha(_temperature(fixed, 1.0)).value.detach()
+        return super().loaded_arguments(arguments, saved)
+
     def acting_settings(self) -> Kwargs:
         redraws = self._redraws
-        if redraws is not None:  # in ticks
+        if redraws is not None and self.replay_config.schedule.unit == "episode":
+            redraws = Redraws(redraws.within)
+        elif redraws is not None:  # in ticks
             redraws = replace(redraws, period=max(1, redraws.period // self.n_envs))
         return {**super().acting_settings(), "redraws": redraws, "action_noise": self._noise}
 
     def before_acting(self) -> bool:
         return super().before_acting() and not self._acts_at_warmup
+
+
+_KIND = (
+    "ent_coef must stay a fixed number, or a learned one, got {!r} and then {!r}. Make a new model with it and take over the "
+    "weights: new.policy.load_state_dict(model.policy.state_dict())."
+)
 
 
 def _temperature(ent_coef: object, automatic: float) -> Temperature:

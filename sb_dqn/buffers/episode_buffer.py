@@ -149,7 +149,9 @@ class EpisodeBuffer(OnPolicyBuffer):
         self.extra = {name: _resized(column, held, rows) for name, column in self.extra.items()}
         self.departed = _resized(self.departed, held, rows)
         self._terminal, self._last = (_resized(ends, held, rows) for ends in (self._terminal, self._last))
+        gamma = self.view.gamma  # may have changed since it was made
         self.view = self._make_view(self.ring, self._shapes)
+        self.view.gamma = gamma
 
     def complete(self, value_of: ValueFunction) -> None:
         """Computes the missing values, and the targets of all samples; called before the update.

@@ -114,8 +114,8 @@ class ParameterStore:
     def after_step(self) -> None:
         """Copies the parameters of an optimizer step to the low-precision twin, and the twin's buffers back."""
         self._lower_online()
-        for master, twin in self.low_buffers:
-            master.copy_(twin)
+        for master, twin in self.low_buffers:  # those that have not changed keep their precision
+            master.copy_(torch.where(master.to(twin.dtype) == twin, master, twin.to(master.dtype)))
         self._invalidate_online()
 
     @torch.no_grad()
@@ -125,6 +125,8 @@ class ParameterStore:
         if self.shared:
             for outputs in self.shared:
                 outputs.shift(times)
+            return
+        if tau == 0.0:
             return
         followed = self.flat[: self.flat_target.numel()]
         if tau == 1.0:

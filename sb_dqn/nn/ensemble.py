@@ -107,6 +107,11 @@ class Prior(nn.Module):
             for name, parameter in list(part.named_parameters(recurse=False)):
                 delattr(part, name)
                 part.register_buffer(name, parameter.detach())
+        self.train(False)
+
+    def train(self, mode: bool = True) -> Prior:
+        """Stays in evaluation mode: dropout or batch statistics of an own features extractor would change the functions."""
+        return super().train(False)
 
     @torch.no_grad()
     def forward(self, obs: dict[str, Tensor]) -> Tensor:

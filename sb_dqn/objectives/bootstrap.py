@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float, set_fields
 from sb_dqn.losses import munchausen as soft
+from sb_dqn.losses.td import weighted_mean
 from sb_dqn.types import Batch, Network
 
 
@@ -96,3 +97,10 @@ def like(x: Tensor, action: Tensor) -> Tensor:
 def over_branches(x: Tensor, weight: Tensor) -> Tensor:
     """Returns the mean over branches, `[N, D]` -> `[N]`, or `x` itself if it has the batch axes of `weight` `[N]` only."""
     return x.mean(-1) if x.dim() > weight.dim() else x
+
+
+def mean_over_rows(values: Tensor, batch: Batch) -> Tensor:
+    """Returns the mean of `[N]` or `[N, D]` over the rows of a batch, of sequences over those of positive weight."""
+    if batch.extra is None or "begins" not in batch.extra:  # no padding
+        return values.mean()
+    return weighted_mean(over_branches(values, batch.weight), (batch.weight > 0).float())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_choice
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, mean_over_rows, over_branches
 from sb_dqn.types import Batch, Network
 
 PRIORITIES = {"kl": distributional.kl_divergence, "cross_entropy": distributional.cross_entropy}
@@ -49,7 +49,7 @@ class CategoricalObjective:
         q_tm1 = detached.exp() @ support
         extras = {
             "priority": over_branches(self.priority(projected, detached), batch.weight),
-            "q_mean": q_tm1.mean(),
-            "td_error": (q_tm1 - projected @ support).abs().mean(),
+            "q_mean": mean_over_rows(q_tm1, batch),
+            "td_error": mean_over_rows((q_tm1 - projected @ support).abs(), batch),
         }
         return over_branches(loss, batch.weight), extras

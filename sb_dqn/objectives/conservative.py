@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import conservative_penalty
-from sb_dqn.objectives.bootstrap import over_branches
+from sb_dqn.objectives.bootstrap import mean_over_rows, over_branches
 from sb_dqn.types import Batch, Network, Objective
 
 
@@ -40,6 +41,11 @@ class ConservativeObjective:
             return value
 
         loss, extras = self.inner(remembered, target, batch)
-        (value,) = predicted
+        if len(predicted) != 1:
+            raise ConfigurationError(
+                f"an objective must call the online network once with a gradient with cql_alpha, got {len(predicted)} calls. Call it "
+                f"for targets under torch.no_grad(), or leave cql_alpha out."
+            )
+        value = predicted[0]
         penalty = over_branches(conservative_penalty(value.q, batch.action), batch.weight)
-        return loss + self.alpha * penalty, {**extras, "conservative_penalty": penalty.detach().mean()}
+        return loss + self.alpha * penalty, {**extras, "conservative_penalty": mean_over_rows(penalty.detach(), batch)}

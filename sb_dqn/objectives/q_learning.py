@@ -12,7 +12,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses import td
 from sb_dqn.losses.transforms import IDENTITY, ValueTransform
 from sb_dqn.nn.heads.binned import BinnedValue
-from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, mean_over_rows, over_branches
 from sb_dqn.types import Batch, Network
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": td.huber, "mse": td.squared}
@@ -62,8 +62,8 @@ class QLearning:
         distance = error.detach().abs()
         extras = {
             "priority": over_branches(distance, batch.weight),
-            "q_mean": q_tm1.detach().mean(),
-            "td_error": distance.mean(),
+            "q_mean": mean_over_rows(q_tm1.detach(), batch),
+            "td_error": mean_over_rows(distance, batch),
         }
         loss = value.cross_entropy(batch.action, y) if isinstance(value, BinnedValue) else self.loss(error)
         return over_branches(loss, batch.weight), extras

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sb_dqn.checks import check_float
 from sb_dqn.losses import distributional
-from sb_dqn.objectives.bootstrap import Bootstrap, over_branches
+from sb_dqn.objectives.bootstrap import Bootstrap, mean_over_rows, over_branches
 from sb_dqn.types import Batch, Network
 
 
@@ -44,8 +44,8 @@ class QuantileObjective:
         q_tm1, target_mean = _mean(detached, value.weights), _mean(y, weights)
         return over_branches(loss, batch.weight), {
             "priority": over_branches(magnitude, batch.weight),
-            "q_mean": q_tm1.mean(),
-            "td_error": (q_tm1 - target_mean).abs().mean(),
+            "q_mean": mean_over_rows(q_tm1, batch),
+            "td_error": mean_over_rows((q_tm1 - target_mean).abs(), batch),
         }
 
     def further_loss(self, value: object, quantiles: Tensor, action: Tensor) -> Tensor | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.ensemble import Ensemble, EnsembleLinear, EnsembleOutputs, Prior
+from sb_dqn.nn.heads.binned import BinnedHead
 from sb_dqn.nn.heads.scalar import Distribution, Outputs, Scalar
 from sb_dqn.nn.heads.shared import SharedOutputs
 from sb_dqn.nn.latent import LatentModel, latent_shape, renormalized
@@ -158,6 +159,8 @@ class QNetwork(nn.Module):
             )
         if torso.xavier_init:
             self._make_xavier()
+            if isinstance(self.head, BinnedHead) and self.head.bins.kind == "two_hot":
+                self.head.make_uniform()
         self.noise_width = assign_noise(self)
         if recurrent is not None:
             behind = {name: f"answer.{name}" for name in ("torso", "embedding", "last", "head")}

@@ -113,8 +113,8 @@ class SACPolicy(StochasticPolicy):
         clip = check_float("policy_kwargs['clip_mean']", clip_mean, 0.0)
         if self._sde is not None:
             self._sde |= {"log_std_init": log_std, "clip_mean": clip}
-        self._temperature = config or Temperature()
-        self.nets = self.make_nets(self._temperature)
+        self.temperature = config or Temperature()
+        self.nets = self.make_nets(self.temperature)
         self.critics_target = copy.deepcopy(self.nets.critics)
         self.critics_target.requires_grad_(False)
 
@@ -138,7 +138,7 @@ class SACPolicy(StochasticPolicy):
 
     def new_networks(self) -> tuple[nn.Module, nn.Module]:
         """Returns networks of the shapes of `networks` with new weights, each drawn on its own; on the CPU."""
-        nets, others = self.make_nets(self._temperature), self.make_nets(self._temperature)
+        nets, others = self.make_nets(self.temperature), self.make_nets(self.temperature)
         return nets, others.critics
 
     @property

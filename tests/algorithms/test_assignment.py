@@ -67,7 +67,7 @@ def test_wrong_numbers_are_refused_when_they_are_assigned() -> None:
             {"start": 0.9, "end": 0.99, "updates": 5},
             "gamma must be a number before and after an assignment",
         ),
-        (SAC, "ent_coef", 0.1, "ent_coef must be a fixed number before and after an assignment, got 'auto' and 0.1"),
+        (SAC, "ent_coef", 0.1, "ent_coef must stay a fixed number, or a learned one, got 'auto' and then 0.1"),
     ]:
         model: Any = quick(algorithm=algorithm)
         before = getattr(model, name)

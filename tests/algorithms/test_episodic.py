@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -266,3 +267,25 @@ def test_refusals(name: str, wrong: dict[str, Any], message: str) -> None:
 def test_a_space_that_nobody_acts_in() -> None:
     with pytest.raises(Exception, match="must be Discrete"):
         quick(env=lanes(1, partial(Acts, spaces.Text(3))))
+
+
+class Long(gymnasium.Env[Any, Any]):
+    """One episode of 600 steps, more than the buffer has room for at first."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t >= 600, False, {}
+
+
+def test_an_assigned_gamma_stays_when_the_buffer_grows() -> None:
+    model = REINFORCE("MlpPolicy", Long(), episodes_per_update=1, gamma=0.99, policy_kwargs={"net_arch": [4]}, seed=0)
+    model.gamma = 0.0
+    model.learn(650)
+    assert model.rollout.view.return_[:3].tolist() == [1.0, 1.0, 1.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sb_dqn.algorithms import PPO
+from sb_dqn.algorithms import DQN, PPO
 from sb_dqn.nn import BaseFeaturesExtractor
 from tests.tiny import Tiny, quick
 
@@ -73,3 +73,64 @@ def test_batch_statistics_are_learnt_in_learning_alone(precision: str) -> None:
 def test_a_branch_on_values_is_not_frozen(policy: str) -> None:
     sequences = {"sequences": {"batch_T": 4, "warmup_T": 0, "store_rnn_state_interval": 4}} if "Lstm" in policy else {}
     quick(policy=policy, **own(Branch()), **sequences).learn(60)
+
+
+class Constants(BaseFeaturesExtractor):
+    """Has a constant, batch statistics and dropout."""
+
+    mean: torch.Tensor
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 4)
+        self.register_buffer("mean", torch.tensor([0.123456, 100.123, -3.3333, 0.7]))
+        self.norm, self.dropout = nn.BatchNorm1d(4), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.dropout(self.norm(x - self.mean.to(x.dtype)))
+        return out
+
+
+def with_constants(**changes: Any) -> Any:
+    kwargs = {"features_extractor_class": Constants, "net_arch": [4]}
+    settings: dict[str, Any] = {
+        "learning_starts": 10,
+        "buffer_size": 100,
+        "seed": 0,
+        "train_freq": 1,
+        "policy_kwargs": kwargs,
+    }
+    return DQN("MlpPolicy", "CartPole-v1", **settings, **changes)
+
+
+def test_constants_keep_their_precision_in_bf16() -> None:
+    model = with_constants(precision="bf16")
+    extractor = model.policy.q_net.features.extractor
+    model.learn(40)
+    assert extractor.mean.equal(torch.tensor([0.123456, 100.123, -3.3333, 0.7]))
+    assert not extractor.norm.running_var.equal(torch.ones(4))
+
+
+def test_a_prior_has_neither_dropout_nor_new_statistics() -> None:
+    model = with_constants(ensemble={"members": 2, "prior_scale": 3.0})
+    obs = {"obs": torch.randn(5, 4)}
+    model.policy.q_net.train()
+    before = model.policy.q_net.prior(obs)
+    model.policy.q_net.eval()
+    model.learn(40)
+    assert model.policy.q_net.prior(obs).equal(before)
+    assert model.policy.q_net_target.prior(obs).equal(before)
+
+
+def test_a_tau_of_0_keeps_the_statistics_of_the_target() -> None:
+    model = with_constants(tau=0.0, target_update_interval=10)
+    model.learn(40)
+    assert model.policy.q_net_target.features.extractor.norm.running_var.equal(torch.ones(4))
+    assert not model.policy.q_net.features.extractor.norm.running_var.equal(torch.ones(4))
+
+
+def test_xavier_weights_leave_two_hot_values_at_zero() -> None:
+    bins = {"kind": "two_hot", "transform": "symlog", "v_min": -1e5, "v_max": 1e5}
+    model = DQN(
+        "MlpPolicy", "CartPole-v1", value_loss=bins, policy_kwargs={"xavier_init": True}, buffer_size=100, seed=0
+    )
+    np.testing.assert_allclose(model.q_values(np.ones((3, 4), np.float32)), 0.0, atol=1e-6)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from sb_dqn.algorithms import DQN
+from sb_dqn.algorithms import DQN, SAC
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import SpaceError
+from sb_dqn.spaces import BoxActions
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -179,3 +182,33 @@ def test_a_state_that_no_predict_returned_is_refused() -> None:
 def test_as_many_episode_starts_as_observations() -> None:
     with pytest.raises(SpaceError, match=r"episode_start must have shape \(1,\), got \(2,\)"):
         Stacked().model.predict(frames(1), None, np.array([True, False]))
+
+
+def test_actions_have_the_dtype_of_the_space_and_lie_within_it() -> None:
+    class Narrow(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(-1, 1, (2,))
+        action_space = spaces.Box(-0.3, 0.1, (1,), np.float64)
+
+    model = SAC("MlpPolicy", Narrow(), buffer_size=100, policy_kwargs={"net_arch": [4]}, seed=0)
+    with torch.no_grad():
+        model.policy.nets.actor.head.outputs.bias[0] = 100.0
+    action = model.predict(np.zeros(2, np.float32), deterministic=True)[0]
+    assert action.dtype == np.float64
+    assert Narrow.action_space.contains(action)
+    rounded = np.array([0.1], np.float32)
+    assert rounded[0] > np.float64(0.1)
+    assert Narrow.action_space.contains(BoxActions.of(Narrow.action_space).in_space(rounded))
+
+
+def test_masks_of_branches_may_be_a_tuple() -> None:
+    class Branched(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(-1, 1, (2,))
+        action_space = spaces.MultiDiscrete([3, 2])
+
+    model = DQN("MlpPolicy", Branched(), action_mask="info", buffer_size=100, policy_kwargs={"net_arch": [4]}, seed=0)
+    masks = (np.array([False, True, False]), np.array([True, False]))
+    obs = np.zeros((2, 2), np.float32)
+    assert model.predict(obs[0], action_masks=masks)[0].tolist() == [1, 0]
+    several = np.empty(2, object)
+    several[:] = [masks, masks]
+    assert model.predict(obs, action_masks=several)[0].tolist() == [[1, 0], [1, 0]]

@@ -513,3 +513,24 @@ def test_what_others_refuse() -> None:
         recurrent(Tiny(), sequences={"batch_t": 3})
     with pytest.raises(ConfigurationError, match="munchausen must be False with value rescaling"):
         QLearning(Bootstrap(munchausen=Munchausen()), transform=rescaling(1e-3))
+
+
+def test_the_log_leaves_out_steps_beyond_the_end_of_an_episode() -> None:
+    model = recurrent(lanes(2, partial(Tiny, length=3)), learning_starts=40)
+    model.learn(200)
+    batch = model.replay.sample(16)
+    counts = batch.weight > 0
+    assert 0 < counts.float().mean() < 0.5
+    objective = model.learner.objective
+    seen: dict[str, Any] = {}
+
+    def spy(online: Any, target: Any, unrolled: Any) -> Any:
+        loss, extras = inner(online, target, unrolled)
+        seen.update(extras)
+        return loss, extras
+
+    inner, objective.inner = objective.inner, spy
+    reported = model.learner.evaluate(model.policy.q_net, model.policy.q_net_target, batch)[1]
+    distance = seen["priority"]
+    assert float(reported["td_error"]) == pytest.approx(float(distance[counts].mean()), rel=1e-5)
+    assert float(reported["td_error"]) != pytest.approx(float(distance.mean()), rel=0.05)

@@ -167,9 +167,8 @@ def test_actions_stay_within_the_bounds(dtype: Any, shape: tuple[int, ...]) -> N
     for deterministic in (True, False):
         action, _ = model.predict(OBS, deterministic=deterministic)
         assert action.shape == (40, *shape)
-        assert action.dtype == np.float32
-        assert (action >= low.astype(np.float32)).all()
-        assert (action <= high.astype(np.float32)).all()
+        assert action.dtype == dtype
+        assert ((action >= low) & (action <= high)).all()
     assert model.predict(OBS[0])[0].shape == shape
 
 
@@ -379,3 +378,35 @@ def test_pendulum_from_its_id_and_from_a_stable_baselines3_env() -> None:
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="a peer, installed by the bench extra")
     model.set_env(vec_env.DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")]))
     assert model.learn(30, reset_num_timesteps=False)._n_updates == 35
+
+
+def test_a_fixed_temperature_is_changed_by_load_and_survives_resets(tmp_path: Path) -> None:
+    model: Any = quick_sac(ent_coef=0.2, resets=20)
+    model.save(tmp_path / "model.zip")
+    assert float(SAC.load(tmp_path / "model.zip", ent_coef=0.01).policy.nets.log_alpha.value.exp()) == pytest.approx(
+        0.01
+    )
+    model.ent_coef = 0.05
+    model.learn(60)
+    assert model._n_updates > 20
+    assert float(model.policy.nets.log_alpha.value.exp()) == pytest.approx(0.05)
+    with pytest.raises(
+        ConfigurationError, match=r"ent_coef must stay a fixed number, or a learned one, got 0.05 and then 'auto'"
+    ):
+        model.ent_coef = "auto"
+
+
+@pytest.mark.parametrize("train_freq", [(1, "episode"), (10, "episode"), 1_000])
+def test_noise_of_state_dependent_exploration_is_drawn_at_the_given_rate(
+    train_freq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws, draw = [0], SACPolicy.draw
+
+    def counted(*arguments: Any) -> Any:
+        draws[0] += 1
+        return draw(*arguments)
+
+    monkeypatch.setattr(SACPolicy, "draw", counted)
+    settings: dict[str, Any] = {"use_sde": True, "use_sde_at_warmup": True, "sde_sample_freq": 16, "gradient_steps": 0}
+    quick_sac(train_freq=train_freq, **settings).learn(160)
+    assert 10 <= draws[0] <= 13  # also at the start of acting and of updates

@@ -71,6 +71,7 @@ def test_images_that_the_user_has_normalized(extractor: Any) -> None:
         (ImpalaCNN, ATARI, {"layer_norm": 1}, "layer_norm must be .*, got 1"),
         (ImpalaCNN, ATARI, {"spectral_norm": None}, "spectral_norm must be .* got None"),
         (HadamaxCNN, ATARI, {"pools": (4, 2)}, r"must have the same length.*pools=\(4, 2\)"),
+        (HadamaxCNN, (1, 8, 8), {"pools": (4, 2, 4)}, "pools must be windows within the image"),
         (HadamaxCNN, ATARI, {"layer_norm": None}, "layer_norm must be .*, got None"),
     ],
 )  # fmt: skip

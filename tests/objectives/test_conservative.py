@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sb_dqn import DQN, R2D2, evaluate_policy
 from sb_dqn.envs import RecordedEpisodes
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.td import conservative_penalty
 from sb_dqn.nn.ensemble import Ensemble
 from sb_dqn.nn.heads.binned import Bins
@@ -191,3 +192,17 @@ def test_it_learns_from_recorded_actions_what_plain_q_learning_does_not() -> Non
         model.learn(recorded.num_steps + 5_000)
         scores.append(evaluate_policy(model, "CartPole-v1", n_eval_episodes=5)[0])
     assert scores[0] < 100.0 < 400.0 < scores[1]
+
+
+class Twice(QLearning):
+    """Calls the online network a second time, with a gradient."""
+
+    def __call__(self, online: Any, target: Any, batch: Batch) -> Any:
+        online(batch.obs, batch.mask)
+        return super().__call__(online, target, batch)
+
+
+def test_an_objective_that_calls_the_online_network_twice_is_refused() -> None:
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=100, learning_starts=10, seed=0).learn(12)
+    with pytest.raises(ConfigurationError, match=r"must call the online network once .* got 2 calls"):
+        ConservativeObjective(Twice(), 1.0)(model.policy.q_net, model.policy.q_net_target, model.replay.sample(4))

@@ -176,12 +176,13 @@ class BinnedHead(LayerHead):
 
     def __init__(self, outputs: nn.Module, bins: Bins, legal: Tensor | None = None) -> None:
         super().__init__(outputs, legal)
+        self.bins = bins
         self.readout = Readout(bins)
         if bins.kind == "two_hot":
-            self._make_uniform()
+            self.make_uniform()
 
     @torch.no_grad()
-    def _make_uniform(self) -> None:
+    def make_uniform(self) -> None:
         """Makes all bins equally probable, but for noise: the values are 0, and stay near it until the outermost bins are improbable.
 
         With "symlog" and a wide range these weigh thousands. Both ends then get less probable at the same pace and cancel; with

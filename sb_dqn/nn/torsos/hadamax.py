@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from sb_dqn.errors import ConfigurationError
 from sb_dqn.nn.layers.norms import LayerNorm, Shape, check_layer_norm, image_norm
 from sb_dqn.nn.torsos.convolutions import ImageExtractor, check_rows, image_shape
 from sb_dqn.spaces import Space
@@ -104,4 +105,9 @@ class HadamaxCNN(ImageExtractor):
 def _pooled(size: int, pool: int, stride: int, margin: int) -> int:
     """Returns the number of windows along an axis; the last one may reach beyond the end but must not begin there."""
     count = -((size + 2 * margin - pool) // -stride) + 1
-    return max(count - 1 if (count - 1) * stride >= size + margin else count, 1)
+    count -= (count - 1) * stride >= size + margin
+    if count < 1:
+        raise ConfigurationError(
+            f"pools must be windows within the image, got {pool} on {size} pixels. Use smaller windows, or a larger image."
+        )
+    return count
