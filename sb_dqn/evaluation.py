@@ -46,7 +46,7 @@ def evaluate_policy(
         model: object with a `predict` method.
         env: an id, an environment, a vector env or a list of factories. An environment that is passed in stays open and
             is reset; others are closed afterwards. The id that was passed to `from_preset` is opened with the keywords of
-            the preset; a loaded model does not know them.
+            the preset, also by a loaded model.
         n_eval_episodes: total number of episodes, divided evenly over the lanes.
         deterministic: True for greedy actions, False to sample actions as during training.
         render: True calls the env's `render` after every step.
@@ -137,7 +137,13 @@ def play_episodes(
             ended = tally.add(rows)
             new_observations = view(rows)
             if callback is not None:
-                names = {"model": model, "env": stream, "observations": observations, "actions": actions}
+                names = {
+                    "model": model,
+                    "env": stream,
+                    "observations": observations,
+                    "actions": actions,
+                    "action_masks": mask,
+                }
                 _tell(callback, {**names, "new_observations": new_observations, "states": state}, tally, rows, ended)
             tally.close_episodes(ended, rows)
             observations = new_observations
@@ -207,7 +213,8 @@ def check_not_training(model: ModelLike, env: EnvLike, learning: bool, warn: boo
         ConfigurationError: the model is learning on the same environment.
     """
     training_env = getattr(model, "get_env", lambda: None)()
-    if training_env is None or not shares_environment(env, training_env):
+    makes_new = opened_here(env) or opened_here(training_env)  # a factory of actors is no environment
+    if training_env is None or makes_new or not shares_environment(env, training_env):
         return
     if learning:
         raise ConfigurationError(

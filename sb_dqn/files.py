@@ -110,11 +110,15 @@ def yaml_line(value: object) -> str:
 
 
 def plain_data(value: object) -> Any:
-    """Returns `value` as plain data for YAML; other objects are converted to text."""
+    """Returns `value` as plain data for YAML, with tuples as lists; other objects and keys are converted to text."""
     if isinstance(value, Mapping):
-        return {str(key): plain_data(inner) for key, inner in value.items()}
+        return {_plain(key): plain_data(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain_data(inner) for inner in value]
+    return _plain(value)
+
+
+def _plain(value: object) -> Any:
     return value if value is None or type(value) in (bool, int, float, str) else str(value)
 
 

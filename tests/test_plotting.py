@@ -112,3 +112,16 @@ def test_evaluations_are_read_from_a_folder_by_its_name(tmp_path: Path) -> None:
     steps, returns = read_evaluations(str(tmp_path))
     assert (steps.tolist(), returns.tolist()) == ([10.0, 20.0], [[1.0, 3.0], [5.0, 7.0]])
     assert len(read_evaluations(tmp_path / "none")[0]) == 0
+
+
+def test_episodes_of_several_lanes_end_at_the_steps_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "monitor.csv").write_text(HEADER + "r,l,t,steps\n10,10,1.0,19\n20,10,1.1,20\n30,10,2.0,40\n")
+    curve = read_curve(tmp_path)
+    assert curve.steps.tolist() == [19, 20, 40]
+    assert curve.lengths.tolist() == [10, 10, 10]
+
+
+def test_a_curve_over_time_needs_an_episode(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evaluations.npz", timesteps=[60], results=[[1.0]])
+    with pytest.raises(ConfigurationError, match="against must be 'steps' for a run without an episode"):
+        plot_curve(tmp_path, tmp_path / "curve.png", "title", "time")

@@ -14,7 +14,9 @@ from gymnasium import spaces
 from gymnasium.utils import env_checker, passive_env_checker
 from gymnasium.vector import VectorEnv
 
+from sb_dqn.checks import check_int
 from sb_dqn.diagnosis.first_learn import LARGEST_INPUT, LARGEST_REWARD
+from sb_dqn.envs.make import spec_of
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.envs.streams.sync_vector import SyncVectorStream
@@ -60,7 +62,8 @@ def check_env(
         ConfigurationError: the environment has faults; the message lists all of them.
     """
     made = isinstance(env, str) or (callable(env) and not isinstance(env, (gymnasium.Env, VectorEnv)))
-    env = gymnasium.make(env) if isinstance(env, str) else env() if made else env
+    steps = check_int("steps", steps, 1)
+    env = gymnasium.make(spec_of(env)) if isinstance(env, str) else env() if made else env
     if not isinstance(env, (gymnasium.Env, VectorEnv)):
         raise ConfigurationError(
             f"env must be a gymnasium.Env or VectorEnv, got {type(env).__name__}. Derive its class from gymnasium.Env."

@@ -105,13 +105,14 @@ def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int)
         gamma: discount per step.
         episodes: number of episodes.
     """
-    lanes: dict[int, list[tuple[Observation, float, bool]]] = {}
+    lanes: dict[int, list[tuple[Observation, float, bool, BoolArray | None]]] = {}
 
     def record(step: Kwargs, _: object) -> None:
         lane, seen = step["i"], step["observations"]
         obs = seen if isinstance(seen, dict) else {"obs": seen}
         own = {key: np.array(value[lane]) for key, value in obs.items()}
-        lanes.setdefault(lane, []).append((own, float(step["reward"]), bool(step["done"])))
+        mask = None if step["action_masks"] is None else np.array(step["action_masks"][lane])
+        lanes.setdefault(lane, []).append((own, float(step["reward"]), bool(step["done"]), mask))
 
     stream = open_for_evaluation(model, env)
     try:
@@ -120,10 +121,10 @@ def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int)
         if opened_here(env):
             stream.close()
     steps = [step for lane in lanes.values() for step in lane]
-    rewards = np.array([reward for _, reward, _ in steps], np.float32)
+    rewards = np.array([reward for _, reward, *_ in steps], np.float32)
     rewards = np.sign(rewards) if stream.options.clip_reward else rewards
     rewards = model.normalizer.rewards(torch.from_numpy(rewards).to(model.device)).cpu().numpy()
-    ends = np.array([done for *_, done in steps])
+    ends = np.array([done for *_, done, _ in steps])
     last = np.cumsum([len(lane) for lane in lanes.values()]) - 1
     cut = np.zeros(len(steps), np.bool_)
     cut[last] = ~ends[last]
@@ -132,7 +133,8 @@ def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int)
     keys = steps[0][0].keys()
     obs = {key: torch.from_numpy(np.stack([steps[i][0][key] for i in at])) for key in keys}
     length = float(np.mean(played.lengths)) if played.lengths else 0.0
-    return Sample(obs, None, rewards, returns[at], None, length)
+    masks = None if steps[0][-1] is None else np.stack([mask for *_, mask in steps if mask is not None])
+    return Sample(obs, None if masks is None else torch.from_numpy(masks[at]), rewards, returns[at], masks, length)
 
 
 def training_batch(experience: Any) -> Batch | None:

@@ -25,6 +25,8 @@ class Curve:
     """`[E]` seconds since the start of the run at the end of each episode."""
     returns: Points
     """`[E]` undiscounted sum of the raw rewards of each episode."""
+    lengths: Points
+    """`[E]` environment steps of each episode."""
     eval_steps: Points
     """`[V]` environment steps at each evaluation."""
     eval_returns: Points
@@ -36,28 +38,32 @@ def read_curve(folder: Path) -> Curve:
     episodes = _from_monitors(folder)
     if not len(episodes):
         episodes = _from_progress(folder)
-    steps, seconds, returns = episodes.T
-    return Curve(steps, seconds, returns, *read_evaluations(folder))
+    steps, seconds, returns, lengths = episodes.T
+    return Curve(steps, seconds, returns, lengths, *read_evaluations(folder))
 
 
 def _from_monitors(folder: Path) -> Points:
-    """Reads `[E, 3]` steps, seconds and return of each episode; merges the files of the lanes by time."""
-    rows: list[tuple[float, float, float]] = []  # time, length, return
+    """Reads `[E, 4]` steps, seconds, return and length of each episode; merges the files of the lanes by time."""
+    rows: list[tuple[float, float, float, float]] = []  # time, steps, length, return
     for path in sorted(folder.glob("*monitor.csv")):
         header = 1  # a JSON line with t_start and env_id
-        rows += [(float(row["t"]), float(row["l"]), float(row["r"])) for row in _complete_rows(path, header)]
-    time, length, score = np.array(sorted(rows), np.float64).reshape(-1, 3).T
-    return np.stack([np.cumsum(length), time, score], axis=1)
+        for row in _complete_rows(path, header):
+            rows.append((float(row["t"]), float(row.get("steps", 0)), float(row["l"]), float(row["r"])))
+    time, steps, length, score = np.array(sorted(rows), np.float64).reshape(-1, 4).T
+    if not steps.all():  # other logs: close to it, without the steps of episodes that had not ended
+        steps = np.cumsum(length)
+    return np.stack([steps, time, score, length], axis=1)
 
 
 def _from_progress(folder: Path) -> Points:
-    """Reads `[E, 3]` steps, seconds and mean return of each log line."""
+    """Reads `[E, 4]` steps, seconds, mean return and mean length of each log line."""
     log = read_log(folder)
     columns = ("time/total_timesteps", "time/time_elapsed", "rollout/ep_rew_mean")
     if not log.keys() >= set(columns):
-        return np.zeros((0, 3))
-    rows = np.stack([log[column] for column in columns], axis=1)
-    complete: Points = rows[~np.isnan(rows).any(axis=1)]
+        return np.zeros((0, 4))
+    lengths = log.get("rollout/ep_len_mean", np.full(len(log[columns[0]]), np.nan))
+    rows = np.stack([*(log[column] for column in columns), lengths], axis=1)
+    complete: Points = rows[~np.isnan(rows[:, :3]).any(axis=1)]
     return complete
 
 

@@ -100,6 +100,11 @@ def plot_curve(folder: Path | str, picture: Path | str, title: str = "", against
             f"Pass the folder of a run in which an episode has ended."
         )
     ends, eval_ends, xlabel = curve.steps, curve.eval_steps, "environment steps"
+    if against == "time" and not len(curve.steps):
+        raise ConfigurationError(
+            f"against must be 'steps' for a run without an episode, whose evaluations have no time, got 'time' for {folder}. Leave "
+            f"it out."
+        )
     if against == "time":
         hours = len(curve.seconds) > 0 and curve.seconds[-1] > 7200
         unit, xlabel = (3600.0, "wall-clock time [h]") if hours else (60.0, "wall-clock time [min]")

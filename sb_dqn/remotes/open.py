@@ -13,7 +13,7 @@ from typing import Any
 
 from sb_dqn.errors import CheckpointError, ConfigurationError, explained, import_extra
 from sb_dqn.files import atomic_write
-from sb_dqn.remotes.files import CARD, FILES, inside
+from sb_dqn.remotes.files import CARD, FILES, LIBRARY, MODEL, inside
 from sb_dqn.version import __version__
 
 REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
@@ -49,10 +49,16 @@ class FolderRemote:
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
         if names and not overwrite:
             raise ConfigurationError(_not_empty(self.label, len(names), "or name another folder"))
-        if names and CARD not in names:
+        if names and not (MODEL in names and self._has_card()):
             raise ConfigurationError(
-                f"overwrite requires the folder of a pushed model, got {self.folder}, which has no {CARD}. Name another folder."
+                f"overwrite requires the folder of a pushed model, got {self.folder}, which has no {MODEL} with a {CARD} of this "
+                f"library. Name another folder."
             )
+
+    def _has_card(self) -> bool:
+        """Returns True if the folder has the card that `push` writes."""
+        card = self.folder / CARD
+        return card.is_file() and LIBRARY in card.read_text(encoding="utf-8", errors="replace").partition("\n---\n")[0]
 
     def upload(self, package: Path, message: str | None, private: bool) -> str:
         """Copies the files of a package; returns the path of the folder."""

@@ -14,10 +14,15 @@ from sb_dqn.types import State
 
 HEADER = 2
 """Number of lines before the first episode."""
+STEPS = "steps"
+"""Column with the env steps over all lanes at the end of the episode."""
 
 
 class EpisodeLog(BaseCallback):
-    """Callback that logs raw return, length and end time of each episode of all lanes, in the order in which they end."""
+    """Callback that logs raw return, length, end time and env steps so far of each episode of all lanes, as they end.
+
+    A log of an earlier version goes on without the steps.
+    """
 
     def __init__(self, folder: Path, env_id: str) -> None:
         super().__init__()
@@ -28,7 +33,8 @@ class EpisodeLog(BaseCallback):
     def _open(self) -> None:
         self._earlier_seconds, self.rows = _logged_so_far(self.path)
         header: dict[str, float | str] = {"t_start": time.time(), "env_id": self.env_id}
-        self._writer = ResultsWriter(str(self.path), header, override_existing=False)
+        self._extra = _extra_columns(self.path)
+        self._writer = ResultsWriter(str(self.path), header, self._extra, override_existing=False)
 
     def _on_step(self) -> bool:
         model: Any = self.model
@@ -37,6 +43,7 @@ class EpisodeLog(BaseCallback):
                 "r": round(episode.return_, 6),
                 "l": episode.length,
                 "t": round(self._earlier_seconds + episode.time, 6),
+                **dict.fromkeys(self._extra, model.num_timesteps),
             }
             with self._training_continues("monitor.csv"):
                 self._writer.write_row(row)
@@ -60,16 +67,26 @@ class EpisodeLog(BaseCallback):
 
 
 def drop_episodes(path: Path, steps: int) -> None:
-    """Drops the last episodes of `monitor.csv`, so that the others have at most `steps` env steps in total."""
+    """Drops the episodes of `monitor.csv` that ended after `steps` env steps; by the sum of lengths in an old log without steps."""
     if not path.is_file():
         return
     lines = _lines(path)
-    kept = lines[:HEADER]
+    kept, total = lines[:HEADER], 0
+    known = bool(_extra_columns(path))
     for line in lines[HEADER:]:
-        if not line.endswith("\n") or (steps := steps - int(line.split(",")[1])) < 0:
+        if not line.endswith("\n"):
+            break
+        total = int(line.split(",")[3]) if known else total + int(line.split(",")[1])
+        if total > steps:
             break
         kept.append(line)
     write_text(path, "".join(kept))
+
+
+def _extra_columns(path: Path) -> tuple[str, ...]:
+    """Returns the names of the columns after those of every monitor file."""
+    lines = _lines(path) if path.is_file() else []
+    return tuple(lines[HEADER - 1].strip().split(",")[3:]) if len(lines) >= HEADER else (STEPS,)
 
 
 def _lines(path: Path) -> list[str]:

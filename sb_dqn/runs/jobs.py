@@ -72,7 +72,8 @@ class Job:
         """Arguments of `sb-dqn` that resume the run if a model was saved, else start it."""
         folder = self.folder
         if folder is not None and ((folder / MODEL).is_file() or checkpoints(folder)):
-            return ("resume", str(folder), "--no-progress")
+            device = self.train.index("--device") if "--device" in self.train else len(self.train)
+            return ("resume", str(folder), "--no-progress", *self.train[device : device + 2])
         return self.train
 
 

@@ -222,6 +222,14 @@ def open_rendered(
             )
         screen = make_screen(ATARI_RATE)
         return open_stream(RenderAtari(lane, color_lane, screen), action_mask=action_mask), screen
-    env = make_env(env_id, {**env_kwargs, "render_mode": "rgb_array"})
+    try:
+        env = make_env(env_id, {**env_kwargs, "render_mode": "rgb_array"})
+    except ConfigurationError as error:
+        if "render_mode" not in str(error):
+            raise
+        raise ConfigurationError(
+            f"{env_id} must accept render_mode='rgb_array', and return an image from render(), to be shown, got an error "
+            f"({error.__cause__}). Add both to the environment."
+        ) from error
     screen = make_screen(float(env.metadata.get("render_fps") or 30))
     return open_stream(RenderFrames(env, screen), action_mask=action_mask), screen

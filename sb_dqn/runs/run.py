@@ -187,9 +187,17 @@ def _unexpected(config: Settings, result: Result) -> list[str]:
 
 def newest_run(home: Path) -> Run | None:
     """Returns the run in a subfolder of `home` with the highest number; None if there is none."""
-    started = [path.parent for path in home.glob(f"*/{CONFIG}")]
-    folder = max(started, key=lambda path: (int(path.name.rpartition("_")[2]), path.name), default=None)
-    return None if folder is None else Run(folder)
+    folders = numbered_folders(home)
+    return Run(folders[-1]) if folders else None
+
+
+def numbered_folders(home: Path) -> list[Path]:
+    """Returns the folders of runs in `home` by their number; not those with other names, such as copies."""
+    folders = [path.parent for path in home.glob(f"*/{CONFIG}")]
+    numbers = {folder: folder.name.rpartition("_")[2] for folder in folders}
+    return sorted(
+        (each for each in folders if numbers[each].isdecimal()), key=lambda each: (int(numbers[each]), each.name)
+    )
 
 
 def runs_below(folder: Path, name: str = "") -> list[Run]:
@@ -237,6 +245,11 @@ def find_run(path: Path, *, best: bool = False, unfinished: bool = False) -> Run
             f"must be a folder with {run.model_name}, got {path}. {_suggest(zips, path)}", param_hint="RUN"
         )
     for model in (path, path.with_name(path.name + ".zip")):
+        if model.is_file() and best:
+            raise click.BadParameter(
+                f"must be the folder of a run with --best, got the file {model}. Pass the folder, or leave --best out.",
+                param_hint="RUN",
+            )
         if model.is_file():
             return Run(model.parent, model.name)
     runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{CONFIG}"))

@@ -152,13 +152,21 @@ def draw_seeds(path: Path, title: str, scores: Sequence[Score], unit: str) -> No
 
 
 def group_runs(runs: Iterable[Run]) -> dict[str, list[Score]]:
-    """Groups runs that differ by the seed only, by environment; labels name the settings in which two groups differ."""
-    members: dict[str, list[Run]] = {}
+    """Groups runs that differ by the seed only, by environment; labels name the settings in which two groups differ.
+
+    Of several runs of one seed, which are no further evidence, the latest counts, or the latest finished one.
+    """
+    members: dict[str, dict[object, Run]] = {}
     for run in runs:
-        members.setdefault(repr(_identity(run)), []).append(run)
+        seeds = members.setdefault(repr(_identity(run)), {})
+        seed = run.folder if run.seed is None else run.seed
+        seeds[seed] = max(
+            seeds.get(seed, run), run, key=lambda run: (run.result.finished, str(run.config.get("started")))
+        )
     by_env: dict[str, list[list[Run]]] = {}
     for same in members.values():
-        by_env.setdefault(same[0].env_id, []).append(same)
+        first, *others = same.values()
+        by_env.setdefault(first.env_id, []).append([first, *others])
     return {
         env_id: [
             Score(

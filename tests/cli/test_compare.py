@@ -489,3 +489,12 @@ def test_algorithms_with_the_same_settings_are_reported(capsys: pytest.CaptureFi
     ]
     _make_setup(["DQN", "DoubleDQN"], "CartPole-v1", 100, ["DQN.double_q=False"], env_settings=())
     assert capsys.readouterr().err == ""
+
+
+def test_a_resumed_run_keeps_its_device(tmp_path: Path) -> None:
+    job = Job("DQN", tmp_path, ("train", "DQN", "CartPole-v1", "--device", "cpu", "--seed", "0"))
+    assert job.command == job.train
+    (tmp_path / "dqn_CartPole-v1_1").mkdir()
+    for name in ("config.yaml", "model.zip"):
+        (tmp_path / "dqn_CartPole-v1_1" / name).write_bytes(b"")
+    assert job.command == ("resume", str(tmp_path / "dqn_CartPole-v1_1"), "--no-progress", "--device", "cpu")

@@ -501,3 +501,26 @@ def test_positive_values_over_decades_get_a_logarithmic_axis() -> None:
     linear = draw_chart("t", [Series("line", np.arange(3.0), values - 1)], may_be_log=True)
     assert linear is not None
     assert linear.note == ""
+
+
+def test_a_second_run_of_a_seed_is_no_further_seed(tmp_path: Path) -> None:
+    make_run(tmp_path / "dqn_CartPole-v1_1", returns=[10], started="2026-11-23T10:00:00+00:00")
+    make_run(tmp_path / "dqn_CartPole-v1_2", returns=[30], started="2026-11-23T11:00:00+00:00")
+    done = call("report", tmp_path)
+    assert f"left out: {tmp_path / 'dqn_CartPole-v1_1'}, of the same agent and seed" in done.output
+    assert "Final return 30.0" in page_of(tmp_path / "report.html").text
+
+
+def test_a_film_that_is_a_link_is_not_part_of_the_page(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "dqn_CartPole-v1_1")
+    (tmp_path / "secret").write_text("SECRET")
+    (folder / "film.gif").symlink_to(tmp_path / "secret")
+    call("report", folder)
+    assert base64.b64encode(b"SECRET").decode() not in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_copies_of_runs_are_no_newer_runs(comparison: Path) -> None:
+    home = comparison / "DQN" / "seed_0"
+    make_run(home / "dqn_CartPole-v1_1_backup", seed=0, returns=[400])
+    assert call("report", comparison).exit_code == 0
+    assert page_of(comparison / "report.html").row("DQN")[1] == "30.0 ± 26.5"

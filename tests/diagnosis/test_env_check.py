@@ -193,3 +193,10 @@ def test_actions_that_begin_at_another_number_are_sound() -> None:
 def test_something_else_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="env must be a gymnasium.Env or VectorEnv, got int"):
         check_env(3)
+
+
+def test_ids_of_this_library_and_of_atari_are_known() -> None:
+    for env_id in ("sb_dqn/TMaze-v0", "ALE/Pong-v5"):
+        assert check_env(env_id, warn=False, steps=5).steps_per_second > 0
+    with pytest.raises(ConfigurationError, match="steps must be an integer >= 1, got 0"):
+        check_env("CartPole-v1", steps=0)

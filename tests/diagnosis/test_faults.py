@@ -243,3 +243,27 @@ def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> 
     found = DQN.load(file).diagnose(env=CARTPOLE, episodes=2)
     assert found.values["dormant_units"] == 1.0, "the target network has no such layer"
     assert found.values["effective_rank"] <= 1
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Two of six actions are legal."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(6)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros(3, np.float32), {"action_mask": np.arange(6) < 2}
+
+    def step(self, action: Any) -> Any:
+        assert action < 2
+        self.t += 1
+        return np.zeros(3, np.float32), -0.1, False, self.t >= 50, {"action_mask": np.arange(6) < 2}
+
+
+def test_greedy_episodes_are_measured_with_their_masks() -> None:
+    model = DQN("MlpPolicy", Masked(), action_mask="info", buffer_size=500, learning_starts=1_000, seed=0).learn(60)
+    with torch.no_grad():
+        model.policy.q_net.head.outputs.of_actions.bias[2:] = 100.0
+    played = model.diagnose(env=Masked())
+    assert (played.values["legal_actions"], played.values["never_legal"]) == (2.0, 4.0)
+    assert played.values["overestimation"] < 1.0

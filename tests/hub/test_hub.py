@@ -273,7 +273,8 @@ def test_a_push_never_replaces_other_folders(kept: str, run: Path, call: Call) -
     Path("notes").mkdir()
     Path("notes/mine.txt").write_text("mine")
     before = sorted(path.name for path in Path(kept).iterdir())
-    message = "must not be the folder of the run" if kept.startswith("runs") else "which has no README.md"
+    cardless = "which has no model.zip with a README.md of this library"
+    message = "must not be the folder of the run" if kept.startswith("runs") else cardless
     refused(call("push", run / "best_model.zip", f"./{kept}", "--no-video", "--overwrite"), message)
     assert sorted(path.name for path in Path(kept).iterdir()) == before
 
@@ -679,7 +680,7 @@ def test_a_push_follows_no_link_out_of_the_run(name: str, run: Path, call: Call)
 def test_a_push_writes_through_no_link(run: Path) -> None:
     push_to_hub(run, "./shared", video=False)
     Path("mine").write_text("mine")
-    for name in ("README.md", ".README.md.new", "progress.csv"):
+    for name in (".README.md.new", "progress.csv"):
         Path("shared", name).unlink(missing_ok=True)
         Path("shared", name).symlink_to(Path("mine").resolve())
     push_to_hub(run, "./shared", video=False, overwrite=True)
@@ -880,3 +881,14 @@ def test_a_card_without_a_score_has_no_result() -> None:
     scored = CardContent("user/name", "DQN", None, Result(10, 0.0, (1.0,)))  # of an unknown environment
     assert "model-index" not in metadata(scored)
     assert metadata(scored)["tags"][0] == "DQN"
+
+
+def test_a_push_does_not_take_a_project_for_a_pushed_model(run: Path, call: Call) -> None:
+    Path("project").mkdir()
+    files = {"README.md": "# My project\n", "config.yaml": "mine", "model.zip": "mine"}
+    for name, text in files.items():
+        Path("project", name).write_text(text)
+    refused(
+        call("push", run, "./project", "--no-video", "--overwrite"), "no model.zip with a README.md of this library"
+    )
+    assert {path.name: path.read_text() for path in Path("project").iterdir()} == files

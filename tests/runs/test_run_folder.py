@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from sb_dqn.files import read_yaml, write_yaml
 from sb_dqn.runs.folder import new_run_folder, read_config, write_config
 from sb_dqn.runs.run import find_run
 
@@ -58,3 +59,14 @@ def test_missing_models_are_reported_with_those_available(tmp_path: Path, monkey
         click.BadParameter, match=r"must be .* that exists, got gone. Use one of runs/dqn_CartPole-v1_1"
     ):
         find_run(Path("gone"))
+
+
+def test_the_best_model_is_chosen_in_a_folder_only(tmp_path: Path) -> None:
+    (tmp_path / "model.zip").write_bytes(b"PK")
+    with pytest.raises(click.BadParameter, match="must be the folder of a run with --best"):
+        find_run(tmp_path / "model.zip", best=True)
+
+
+def test_numbers_stay_numbers_as_keys_of_settings(tmp_path: Path) -> None:
+    write_yaml(tmp_path / "config.yaml", {"env_kwargs": {"bonus": {0: 1, 1.5: (2, 3)}}})
+    assert read_yaml(tmp_path / "config.yaml") == {"env_kwargs": {"bonus": {0: 1, 1.5: [2, 3]}}}

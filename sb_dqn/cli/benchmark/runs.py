@@ -18,10 +18,9 @@ from sb_dqn.files import csv_text, plain_data, write_text
 from sb_dqn.presets import catalogue, find_preset
 from sb_dqn.presets.literals import load_yaml_file
 from sb_dqn.runs.comparison import Setup
-from sb_dqn.runs.folder import CONFIG
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
-from sb_dqn.runs.run import Run
+from sb_dqn.runs.run import Run, numbered_folders
 from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.types import Kwargs, Settings
 
@@ -140,8 +139,8 @@ class Entry(Job):
     @property
     def run(self) -> Run | None:
         """Newest run with the present settings, or None."""
-        runs = [run for path in self.home.glob(f"*/{CONFIG}") if self._is_current(run := _run(path.parent))]
-        return max(runs, key=lambda run: int(run.folder.name.rpartition("_")[2]), default=None)
+        runs = [run for folder in numbered_folders(self.home) if self._is_current(run := _run(folder))]
+        return runs[-1] if runs else None
 
     def _is_current(self, run: Run) -> bool:
         """Returns whether a run has the expected settings, and the defaults of its class for all other keywords."""

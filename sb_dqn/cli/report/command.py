@@ -47,6 +47,10 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool, tr
     for run in runs:
         run.check()
     groups = group_runs(runs)
+    chosen = {run.folder for scores in groups.values() for score in scores for run in score.runs}
+    for run in runs:
+        if run.folder not in chosen:
+            click.echo(f"left out: {run.folder}, of the same agent and seed as another run", err=True)
     if film:
         _record([group for same in groups.values() for group in same], best, trust)
     page = render(groups)

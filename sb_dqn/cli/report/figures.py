@@ -143,7 +143,7 @@ def _lengths(run: Run) -> tuple[Points, Points]:
     """Returns the running mean of the lengths of the episodes."""
     if not any(run.folder.glob("*monitor.csv")):  # the steps are those of log lines
         return _column("rollout/ep_len_mean")(run)
-    lengths = np.diff(run.curve.steps, prepend=0.0)
+    lengths = run.curve.lengths
     return run.curve.steps, running_mean(lengths, window_of(lengths))
 
 

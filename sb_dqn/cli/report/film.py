@@ -38,7 +38,8 @@ class Film:
 
 def find_film(run: Run, caption: str) -> Film | None:
     """Returns the newest film in the folder of a run, or None."""
-    files = [path for path in run.folder.iterdir() if path.suffix.lower() in TYPES and path.is_file()]
+    found = [path for path in run.folder.iterdir() if path.suffix.lower() in TYPES]
+    files = [path for path in found if path.is_file() and not path.is_symlink()]  # a link may lead to a private file
     if not files:
         return None
     path = max(files, key=lambda file: (file.stat().st_mtime, file.name))
