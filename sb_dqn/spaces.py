@@ -359,6 +359,13 @@ class BoxActions:
         """Clips actions to the bounds, which rounding may exceed."""
         return np.minimum(np.maximum(action, self.low), self.high)
 
+    def in_space(self, action: FloatArray) -> FloatArray:
+        """Returns a copy of actions in the dtype of the space; rounding to float32 may have crossed a bound of float64."""
+        if self.space.dtype == np.float32:
+            return np.array(action)
+        bounded: FloatArray = np.clip(action.astype(self.space.dtype), self.space.low, self.space.high)
+        return bounded
+
 
 Actions = ActionShape | BoxActions
 """Discrete or continuous actions; both have `shape`, `start`, `num_actions` (0 for a Box) and `uniform`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Predictor:
         """
         call = self._prepare(observation, state, episode_start, action_masks, reward)
         chosen, *next_state = self._select(call.obs, call.mask, call.inputs, exploration, rng)
-        action = chosen + self.actions.start
+        action = self.actions.in_space(chosen) if isinstance(self.actions, BoxActions) else chosen + self.actions.start
         state = call.frames
         if self.policy.recurrent:
             state = {"memory": next_state[0], "action": chosen, "frames": call.frames}
@@ -262,9 +263,9 @@ def _episode_starts(episode_start: Any, count: int) -> BoolArray:
 
 def single_frames(blueprint: Blueprint) -> Space:
     """Returns the space of one frame, given a blueprint with a stack of K along the first axis."""
-    (leaf,) = flatten_space(blueprint.observation_space).values()
-    depth, *rest = leaf_shape(leaf)
-    return spaces.Box(0, 255, (depth // blueprint.frame_stack, *rest), dtype=np.uint8)
+    leaf: Any = next(iter(flatten_space(blueprint.observation_space).values()))
+    depth = leaf_shape(leaf)[0] // blueprint.frame_stack
+    return spaces.Box(leaf.low[-depth:], leaf.high[-depth:], dtype=leaf.dtype.type)
 
 
 def batch_masks(actions: Actions, action_masks: object, count: int, *, empty: bool = False) -> BoolArray:
@@ -287,7 +288,7 @@ def batch_masks(actions: Actions, action_masks: object, count: int, *, empty: bo
     legal = actions.legal
     flat = (sum(actions.branches),) if actions.branched else legal.shape
     shapes = [(*batch, *one) for one in dict.fromkeys((flat, legal.shape)) for batch in ((), (count,))]
-    masks = _as_bool(action_masks)
+    masks = _as_bool(_joined(action_masks, actions.branches))
     if masks is None or masks.shape not in shapes:
         raise SpaceError(
             f"action_masks must be bool, or 0 and 1, of one of the shapes {', '.join(map(str, shapes))}, got {action_masks!r}. "
@@ -304,6 +305,16 @@ def batch_masks(actions: Actions, action_masks: object, count: int, *, empty: bo
             f"{int(np.argwhere(~found.any(-1))[0, 0])}. Allow one, or all of them in a final observation, whose action is not used."
         )
     return found
+
+
+def _joined(action_masks: Any, branches: Sequence[int]) -> Any:
+    """Returns masks of branches of unequal numbers of actions as one `[sum of branches]`; other masks unchanged."""
+    if isinstance(action_masks, np.ndarray) and action_masks.dtype == object:  # one such tuple for each observation
+        return np.stack([_joined(one, branches) for one in action_masks])
+    unequal = len(set(branches)) > 1 and isinstance(action_masks, (tuple, list)) and len(action_masks) == len(branches)
+    if unequal and all(np.shape(one)[-1:] == (count,) for one, count in zip(action_masks, branches, strict=True)):
+        return np.concatenate(action_masks, -1)
+    return action_masks
 
 
 def _as_bool(action_masks: object) -> BoolArray | None:

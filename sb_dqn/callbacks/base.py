@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from sb_dqn.checks import check_int
-from sb_dqn.envs.streams.training_env import as_training_env
+from sb_dqn.envs.streams.open import opened_here
+from sb_dqn.envs.streams.training_env import TrainingEnv, as_training_env
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import EnvLike, Info, Kwargs, State
 
@@ -26,6 +27,8 @@ class Trainer(Protocol):
     """True while `learn` runs."""
     arguments: Kwargs
     """Constructor arguments by name."""
+    stream: Any
+    """The environment as a stream of rows, or what stands in for one where actors make the environments."""
 
     @property
     def keeps_replay(self) -> bool:
@@ -101,7 +104,8 @@ class BaseCallback(ABC):
         """Returns the training environment, with the attributes of Stable-Baselines3's `VecEnv`.
 
         `observation_space` and `action_space` are those of one lane; `get_attr`, `set_attr` and `env_method` take `indices`;
-        all other attributes are those of `model.get_env()`. A `VecEnv` of Stable-Baselines3 is returned as it is.
+        all other attributes are those of `model.get_env()`. A `VecEnv` of Stable-Baselines3 is returned as it is. Lanes that actors
+        have made cannot be reached; the numbers and spaces can be read.
 
         Raises:
             ConfigurationError: the model has no environment.
@@ -109,6 +113,8 @@ class BaseCallback(ABC):
         env = self.model.get_env()
         if env is None:
             raise ConfigurationError("the model must have an environment, got None. Call set_env(...) before learn.")
+        if opened_here(env):  # by actors
+            return TrainingEnv(self.model.stream)
         return as_training_env(env)
 
     @property

@@ -140,9 +140,8 @@ class EvalCallback(EventCallback):
 
     def _play(self) -> Episodes:
         """Plays the episodes of one evaluation; the stream stays open for the next one."""
-        if self._stream is None:
-            self._stream = open_for_evaluation(self.model, self.eval_env)
-        sync_normalizer(self.model.get_env(), self.eval_env)
+        assert self._stream is not None
+        sync_normalizer(self.model.get_env(), self._stream.env)
         base = self.model.seed if self.seed is None else self.seed
         seed = derive_seed(0 if base is None else base, self.n_evaluations)
         self.n_evaluations += 1

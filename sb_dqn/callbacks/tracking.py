@@ -209,7 +209,12 @@ def run_settings(model: Trainer) -> Kwargs:
 
 
 def env_name(env: EnvLike) -> str:
-    """Returns the id under which an environment is registered, or the name of its class."""
+    """Returns the id under which an environment is registered, or the name of its class, or of a function that makes it."""
+    env = env[0] if isinstance(env, (list, tuple)) else env  # of actors that make the environments
+    if isinstance(env, str):
+        return env
+    if callable(env):
+        return getattr(env, "__qualname__", type(env).__name__)
     spec = getattr(env, "spec", None)
     if spec is None and callable(getattr(env, "get_attr", None)):
         spec = next(iter(env.get_attr("spec")), None)

@@ -242,7 +242,8 @@ class BaseAlgorithm(ABC):
             )
         settings = merge_settings(found.settings, changes)
         keywords = {**found.env_kwargs, **(env_kwargs or {})}
-        stream = open_training_env(env, n_envs or found.n_envs, keywords, settings)
+        lanes = found.n_envs if n_envs is None else check_int("n_envs", n_envs, 1)
+        stream = open_training_env(env, lanes, keywords, settings)
         make: Any = cls
         try:
             model: Self = make(policy or found.policy, stream, **settings)
@@ -651,6 +652,10 @@ class BaseAlgorithm(ABC):
     def set_env(self, env: EnvLike, force_reset: bool = True) -> None:
         """Changes the environment to another one of the same spaces; its first rows begin new episodes.
 
+        Args:
+            env: environment of any supported kind.
+            force_reset: no effect, since each `learn` begins new episodes; for programs for Stable-Baselines3.
+
         Raises:
             SpaceError: its spaces differ from the model's.
             ConfigurationError: its number of lanes differs from the replay's, or `learn` is running.
@@ -673,7 +678,7 @@ class BaseAlgorithm(ABC):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Restarts all random streams of the model; the environment's at the next reset."""
-        seed = None if seed is None else check_int("seed", seed, 0)
+        seed = None if seed is None else check_int("seed", seed, 0, 2**63 - 1)
         fresh = Generators(seed, self.device, self.rng.sample.device, self.rank)
         self.rng.load_state_dict(fresh.state_dict())
         self.rng.env_seed = fresh.env_seed

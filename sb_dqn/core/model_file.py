@@ -318,7 +318,7 @@ def load_replay(path: Target, blueprint: Blueprint, replay: ReplayBuffer) -> Non
         CheckpointError: the file is damaged, not a replay buffer, or its rows are of another kind.
     """
     manifest = model_info(path)
-    if manifest.get("kind") != "replay":
+    if manifest.get("kind") != "replay" or "spaces" not in manifest:
         raise CheckpointError(
             f"{path} must hold a replay buffer, got a {manifest.get('kind')!r}. Read models with load."
         )

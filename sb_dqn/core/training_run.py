@@ -105,6 +105,27 @@ class Logs:
             formats.append("tensorboard")
         self._logger = configure(folder, formats)
 
+    def pending(self) -> State:
+        """Returns the plain entries for the next line: value, number of values in the mean, formats that do not get it."""
+        log: Any = self._logger
+        if not isinstance(log, Logger):
+            return {}
+        numbers = (bool, int, float, str, np.integer, np.floating)
+        return {
+            name: [value, log.name_to_count.get(name, 0), list(log.name_to_excluded.get(name, ()))]
+            for name, value in log.name_to_value.items()
+            if isinstance(value, numbers)
+        }
+
+    def restore(self, entries: State) -> None:
+        """Restores what `pending` returned."""
+        if isinstance(self._logger, Logger):
+            for name, (value, count, excluded) in entries.items():
+                self._logger.name_to_value[name] = value
+                self._logger.name_to_excluded[name] = tuple(excluded)
+                if count:
+                    self._logger.name_to_count[name] = int(count)
+
     def close(self) -> None:
         """Closes the files of an own logger."""
         if self.is_ours and self._logger is not None:
@@ -122,7 +143,9 @@ def _run_folder(parent: Path, name: str, new_run: bool) -> Path:
         raise ConfigurationError(
             f"tb_log_name must be a name inside of tensorboard_log, got {name!r}. Put other folders into tensorboard_log."
         )
-    matches = [re.fullmatch(rf"{re.escape(name)}_(\d+)", found.name) for found in parent.glob(f"{name}_*")]
+    first = parent / f"{name}_1"
+    found = first.parent.iterdir() if first.parent.is_dir() else ()
+    matches = [re.fullmatch(rf"{re.escape(first.name[:-1])}(\d+)", path.name) for path in found]
     latest = max((int(match[1]) for match in matches if match), default=0)
     return parent / f"{name}_{latest + 1 if new_run or not latest else latest}"
 
@@ -274,6 +297,7 @@ class TrainingRun:
             "first_step": self.first_step,
             "recent": self._reported() if self.recent else None,
             "callback": None if self.user_callback is None else self.user_callback.state_dict(),
+            "entries": self.logs.pending(),
         }
 
     def _load_state_dict(self, state: State) -> None:
@@ -284,6 +308,7 @@ class TrainingRun:
         self.recent = [Update(row) for row in recent if len(row) == len(self.reports)]
         if self.user_callback is not None and state["callback"] is not None:
             self.user_callback.load_state_dict(state["callback"])
+        self.logs.restore(state.get("entries", {}))
 
     def count_tick(self, rows: Rows) -> None:
         """Counts the tick; from here on `rows.steps` are the env steps of all learners."""

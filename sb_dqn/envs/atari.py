@@ -110,6 +110,11 @@ def make_atari_env(
     clipped = check_bool("clip_reward", True if clip_reward is None else clip_reward)
     seed = None if seed is None else check_int("seed", seed, 0)
     max_frames = None if max_frames is None else check_int("max_frames", max_frames, 1)
+    if max_frames is not None and "max_num_frames_per_episode" in kwargs:
+        raise ConfigurationError(
+            f"max_frames must be None with env_kwargs['max_num_frames_per_episode'], which is the same, got {max_frames} and "
+            f"{kwargs['max_num_frames_per_episode']}. Remove one of both."
+        )
     if plain_keys(kwargs) or not protocol_of(spec):
         requested = {"protocol": protocol, "exact_resume": exact_resume or None, "num_threads": num_threads}
         requested |= {"frame_stack": None if stacked == 1 else frame_stack, "clip_reward": clip_reward or None}

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.envs.registration import register
+from gymnasium.wrappers import TransformObservation
 
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import Env, Info, Kwargs
@@ -76,29 +77,15 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
         return f"{'^' if self.sign == UP else 'v'} {''.join(places)}"
 
 
-class HiddenVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Reduces vector observations to the entries at `observed`.
-
-    Args:
-        env: environment with a one-dimensional Box.
-        observed: indices of the entries in an observation.
-    """
-
-    def __init__(self, env: Env, observed: tuple[int, ...] = (0, 2)) -> None:
-        super().__init__(env)
-        space: Any = env.observation_space
-        self.observed = list(observed)
-        self.observation_space = spaces.Box(space.low[self.observed], space.high[self.observed], dtype=space.dtype)
-
-    def observation(self, observation: Any) -> Any:
-        return observation[self.observed]
-
-
 def make_cartpole_without_velocities(**kwargs: Any) -> Env:
     """Makes CartPole that observes the position of the cart and the angle of the pole."""
     from gymnasium.envs.classic_control import CartPoleEnv
 
-    return HiddenVelocities(CartPoleEnv(**kwargs))
+    env = CartPoleEnv(**kwargs)
+    space: Any = env.observation_space
+    observed = [0, 2]
+    space = spaces.Box(space.low[observed], space.high[observed], dtype=space.dtype)
+    return TransformObservation(env, lambda observation: observation[observed], space)
 
 
 ENTRIES: tuple[tuple[str, Any, int | None], ...] = (

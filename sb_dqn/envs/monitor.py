@@ -46,11 +46,17 @@ class ResultsWriter:
     ) -> None:
         path = _path_of(filename)
         fresh = override_existing or not path.exists()
+        columns = ("r", "l", "t", *extra_keys)
         self.header = dict(header) if fresh else read_header(path)
+        if not fresh and (present := _columns(path)) != columns:
+            raise ConfigurationError(
+                f"columns must be those of the monitor file to append to, {present}, got {columns}. Pass the same keywords, or "
+                f"another file name."
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("w" if fresh else "a", newline="\n")
-            self._writer = csv.DictWriter(self._file, fieldnames=("r", "l", "t", *extra_keys))
+            self._writer = csv.DictWriter(self._file, fieldnames=columns)
             if fresh:
                 self._file.write(f"#{json.dumps(dict(header))}\n")
                 self._writer.writeheader()
@@ -69,6 +75,13 @@ class ResultsWriter:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _columns(path: Path) -> tuple[str, ...]:
+    """Returns the names of the columns of a monitor file."""
+    with path.open(newline="") as lines:
+        lines.readline()
+        return tuple(next(csv.reader(lines), ()))
 
 
 def _path_of(filename: str) -> Path:
@@ -247,6 +260,7 @@ class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 Results = dict[str, npt.NDArray[np.float64]]
+FLAGS = {"True": 1.0, "False": 0.0}
 
 
 def load_results(path: str | Path) -> Results:
@@ -257,7 +271,8 @@ def load_results(path: str | Path) -> Results:
 
     Returns:
         `r` (return), `l` (length in env steps), `t` (seconds since the start of the first file), each `[episodes]`, and the
-        other numeric columns that every file has. `pandas.DataFrame(load_results(path))` is what Stable-Baselines3 returns.
+        other numeric columns that every file has, with 1 for True and 0 for False. `pandas.DataFrame(load_results(path))` is what
+        Stable-Baselines3 returns.
 
     Raises:
         ConfigurationError: the folder has no monitor file, or a file with another content.
@@ -298,6 +313,6 @@ def _read(file: Path) -> tuple[float, Results]:
 
 def _numbers(column: list[str]) -> npt.NDArray[np.float64] | None:
     try:
-        return np.array(column, np.float64)
+        return np.array([FLAGS.get(entry, entry) for entry in column], np.float64)
     except ValueError:
         return None

@@ -59,7 +59,7 @@ class EpisodeStatistics:
             self.returns[restarted] = 0
             self.lengths[restarted] = 0
         self.num_steps += rows.steps
-        self.lengths += 1 if rows.steps == self.num_envs else rows.stepped
+        self.lengths += rows.stepped  # `rows.steps` are those of all learners
         for slot in rows.slots:
             self.returns += slot.score if slot.full else np.where(slot.valid, slot.score, 0.0)
             if any_true(slot.last):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sb_dqn.checks import check_float
+from sb_dqn.checks import check_float, set_fields
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.spaces import Actions, BoxActions
 from sb_dqn.types import ActionArray, FloatArray, Rows, State
@@ -33,14 +33,17 @@ class ActionNoise:
         ConfigurationError: an argument is out of range.
     """
 
-    sigma: float | Sequence[float] = 0.1
-    mean: float | Sequence[float] = 0.0
+    sigma: float | Sequence[float] | FloatArray = 0.1
+    mean: float | Sequence[float] | FloatArray = 0.0
     theta: float = 1.0
     dt: float = 1.0
 
     def __post_init__(self) -> None:
         for name, lowest in (("sigma", 0.0), ("mean", -np.inf)):
             value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value = value.tolist()
+                set_fields(self, **{name: value})
             for each in value if isinstance(value, (list, tuple)) else (value,):
                 check_float(f"{name} of ActionNoise", each, lowest)
         check_float("theta of ActionNoise", self.theta, 0.0)

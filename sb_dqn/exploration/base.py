@@ -71,9 +71,10 @@ class Exploration(ABC):
         """Warns if the rate reached by a loaded model is below the final value of the schedule, which then has no effect."""
         if self.schedule is None or self.schedule.rises():
             return
-        (reached,) = self.state_dict().values()
+        state = self.state_dict()
+        reached = state.get("epsilon", state.get("temperature"))
         final = self.schedule.ends()[1]
-        if reached < final and self.off_after != 0:
+        if reached is not None and reached < final and self.off_after != 0:
             warnings.warn(
                 f"exploration schedule has no effect: it ends at {final:g}, but the loaded model has reached {reached:g} and "
                 f"exploration never increases. To explore again, create a new model and copy the parameters: "

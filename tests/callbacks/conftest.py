@@ -42,6 +42,7 @@ class DummyModel:
         self.arguments: dict[str, Any] = {"policy": "MlpPolicy"}
         self.keeps_replay = True
         self.rank = 0
+        self.stream: Any = None
         self.ep_info_buffer: deque[dict[str, Any]] = deque(maxlen=100)
         self._total_timesteps = 0
         self.logger = DummyLogger()

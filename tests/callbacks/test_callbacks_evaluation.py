@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from sb_dqn import DQN
+from sb_dqn.actors import OverlappedActors
 from sb_dqn.callbacks import BaseCallback, CallbackList, EvalCallback, StopTrainingOnRewardThreshold
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.full_disk import POSIX, files_limited_to
@@ -300,3 +301,14 @@ def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path: Path) ->
     assert [*logs.iterdir(), *best.iterdir()] == []
     model.learn(20, callback, reset_num_timesteps=False)
     assert np.load(logs / "evaluations.npz")["timesteps"].tolist() == [10, 20, 30, 40, 50, 60]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", lambda: gymnasium.make("CartPole-v1")])
+def test_an_id_or_factory_may_be_that_of_the_training(env: Any) -> None:
+    actors = OverlappedActors(groups=2, lanes=1)
+    model = DQN(
+        "MlpPolicy", env, actors=actors, buffer_size=100, learning_starts=1_000, policy_kwargs={"net_arch": [4]}
+    )
+    callback = EvalCallback(env, eval_freq=10, n_eval_episodes=1, verbose=0)
+    model.learn(20, callback=callback)
+    assert len(callback.evaluations_results) == 2

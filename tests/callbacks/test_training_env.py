@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sb_dqn import DQN, evaluate_policy, make_atari_env, make_vec_env
+from sb_dqn.actors import OverlappedActors
 from sb_dqn.callbacks import BaseCallback
 from sb_dqn.envs.streams.open import open_stream
 from sb_dqn.errors import ConfigurationError
@@ -160,3 +161,24 @@ def test_it_is_an_environment_like_any_other() -> None:
 
     model.learn(10, callback=Looks(evaluate))
     assert np.isfinite(evaluate_policy(model, callback.seen, 1, warn=False)[0])
+
+
+def test_lanes_of_actors_have_a_number_but_cannot_be_reached() -> None:
+    found: list[Any] = []
+
+    def look(env: Any) -> None:
+        found.append((env.num_envs, env.action_space))
+        with pytest.raises(ConfigurationError, match="must have get_attr"):
+            env.get_attr("level")
+
+    model = DQN("MlpPolicy", "CartPole-v1", actors=OverlappedActors(groups=2), buffer_size=100)
+    model.learn(4, callback=Looks(look))
+    assert found == [(2, SINGLE.action_space)]
+
+
+def test_lanes_of_restarted_workers_are_reached() -> None:
+    env = make_vec_env(Levelled, 2, vec_env_cls="async", vec_env_kwargs={"on_env_error": "restart"})
+    env.set_attr("level", [3, 4])
+    assert env.get_attr("level") == (3, 4)
+    assert env.call("raised", 2) == (5, 6)
+    env.close()

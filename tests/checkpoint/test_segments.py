@@ -342,3 +342,13 @@ def test_sixty_mutated_folders(tmp_path: Path) -> None:
     assert watch.seen == []
     assert {how for how, _ in seen} == set(fuzz_segments.WAYS)
     assert {how for how, outcome in seen if outcome == "loaded"} <= {"manifest", "header", "bytes"}
+
+
+def test_a_zip_of_another_kind_stops_no_deletion(tmp_path: Path) -> None:
+    rows = tmp_path / "replay_rows"
+    rows.mkdir()
+    np.savez(tmp_path / "evaluations.npz", timesteps=[1])
+    unused = rows / f"{10**12}-{'0' * 32}.safetensors"
+    unused.write_bytes(b"")
+    remove_unused_segments(tmp_path)
+    assert not unused.exists()

@@ -327,3 +327,8 @@ def test_close_ends_the_emulators(env_kwargs: dict[str, Any]) -> None:
     emulator = env.envs[0].unwrapped.ale if env_kwargs else env.env.ale
     env.close()
     assert sys.getrefcount(emulator) == 2  # the variable of this test and the argument
+
+
+def test_the_longest_game_is_set_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"max_frames must be None with env_kwargs"):
+        make_atari_env("ALE/Pong-v5", max_frames=400, env_kwargs={"max_num_frames_per_episode": 100_000})

@@ -147,3 +147,18 @@ def test_reset_keywords_are_recorded(tmp_path: Path) -> None:
         over = terminated or truncated
     assert (info["episode"]["seed"], info["episode"]["difficulty"]) == (4, 3)
     env.close()
+
+
+def test_flags_are_numbers_of_the_results(tmp_path: Path) -> None:
+    (tmp_path / "monitor.csv").write_text(
+        '#{"t_start": 0.0, "env_id": "x"}\nr,l,t,is_success\n1,2,0.1,True\n2,2,0.2,False\n'
+    )
+    assert load_results(tmp_path)["is_success"].tolist() == [1.0, 0.0]
+
+
+def test_a_file_with_other_columns_is_not_continued(tmp_path: Path) -> None:
+    (tmp_path / "monitor.csv").write_text('#{"t_start": 0.0, "env_id": "x"}\nr,l,t,score\n')
+    with pytest.raises(
+        ConfigurationError, match=r"columns must be those .* \('r', 'l', 't', 'score'\), got \('r', 'l', 't'\)"
+    ):
+        ResultsWriter(str(tmp_path), {}, override_existing=False)

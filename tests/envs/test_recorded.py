@@ -249,3 +249,23 @@ def test_other_algorithms_learn_from_recordings(kind: str) -> None:
         model = SAC("MlpPolicy", recorded, learning_starts=60, buffer_size=1_000, seed=0)
     model.learn(100)
     assert model.training_run.recent != []
+
+
+@pytest.mark.parametrize(
+    ("space", "observations"),
+    [
+        (spaces.Discrete(4), [0, 1, 7]),
+        (spaces.Discrete(4), [0, -1, 2]),
+        (spaces.Box(0, 255, (), np.uint8), np.array([0, 300, 4], np.uint16)),
+    ],
+)
+def test_observations_outside_the_space_are_refused(space: Any, observations: Any) -> None:
+    with pytest.raises(SpaceError, match=r"observations 'obs' of episode 0 must be in"):
+        RecordedEpisodes(
+            [episode(0, 2, True, observations=np.asarray(observations))], space, spaces.Discrete(3, start=5)
+        )
+
+
+def test_only_one_environment_is_recorded() -> None:
+    with pytest.raises(ConfigurationError, match="env must be one environment, got 'CartPole-v1'"):
+        RecordedEpisodes.record("CartPole-v1", lambda obs: 0, 10)  # type: ignore[arg-type]

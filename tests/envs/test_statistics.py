@@ -92,3 +92,14 @@ def test_state_dict_restores_all_counters() -> None:
         other.load_state_dict(state)
     with pytest.raises(ConfigurationError, match="got 1 and 0"):
         EpisodeStatistics(1, window=0)
+
+
+def test_lengths_count_the_steps_of_this_learner() -> None:
+    statistics = EpisodeStatistics(1)
+    statistics.update(tick([0], [False], [False], begins=True))
+    found = []
+    for last, stepped in [(False, True), (True, True), (False, False), (False, True), (True, True)]:
+        rows = tick([1], [last], [stepped])
+        rows.steps = 1  # two learners, one of which made a step
+        found += statistics.update(rows)
+    assert [each.length for each in found] == [2, 2]

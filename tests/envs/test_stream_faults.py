@@ -277,3 +277,48 @@ def test_which_environments_have_lanes_of_their_own() -> None:
     of_envpool = type("CartPole", (), {"__module__": "envpool.classic_control"})()
     assert all(has_lanes(env) for env in (of_envpool, gymnasium.make_vec("CartPole-v1", num_envs=2)))
     assert not any(has_lanes(env) for env in ("CartPole-v1", gymnasium.make("CartPole-v1"), [ToyGame]))
+
+
+def test_step_timeout_needs_an_environment_that_waits() -> None:
+    env = gymnasium.wrappers.vector.TransformReward(
+        SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]), lambda reward: reward
+    )
+    with pytest.raises(ConfigurationError, match=r"step_timeout must be None .* got 1.0 for a TransformReward"):
+        open_stream(env, options=StreamOptions(step_timeout=1.0))
+
+
+def test_options_of_an_atari_id_are_those_of_its_protocol() -> None:
+    with pytest.raises(ConfigurationError, match=r"options must be None for the id of an Atari game"):
+        open_stream("ALE/Pong-v5", options=StreamOptions(clip_reward=True))
+
+
+class Byte(gymnasium.Env[Any, Any]):
+    """Episodes of one step whose final observation is no byte, or whose reward is no float32."""
+
+    observation_space = spaces.Box(0, 255, (1,), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, final: int = 3, reward: float = 1.0) -> None:
+        self.final, self.reward = final, reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(1, self.final), self.reward, False, True, {}
+
+
+def test_final_observations_are_checked_like_others() -> None:
+    stream = open_stream(SyncVectorEnv([lambda: Byte(300)], autoreset_mode=AutoresetMode.SAME_STEP))
+    stream.begin(0)
+    with pytest.raises(
+        EnvironmentFault, match=r"'final obs' in lane 0 at step 1 must have the dtype .* uint8, got int64 from 300"
+    ):
+        stream.step(np.zeros(1, np.int64))
+
+
+def test_a_reward_beyond_float32_is_not_finite() -> None:
+    stream = open_stream(Byte(reward=1e39))
+    stream.begin(0)
+    with pytest.raises(EnvironmentFault, match="the reward in lane 0 at step 1 must be finite"):
+        stream.step(np.zeros(1, np.int64))

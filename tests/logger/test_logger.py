@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from sb_dqn import DQN
+from sb_dqn.callbacks import BaseCallback
+from sb_dqn.core.training_run import _run_folder
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import DEBUG, DISABLED, ERROR, WARN, Image, JSONOutputFormat, KVWriter, Logger, configure
 from sb_dqn.logger.core import SINKS
@@ -217,3 +221,32 @@ def test_open_sinks_are_closed_if_another_cannot_be_opened(tmp_path: Path, monke
     with pytest.raises(ConfigurationError, match="Is a directory"):
         configure(tmp_path, ["json", "csv"])
     assert opened[0].file.closed
+
+
+@pytest.mark.parametrize("name", ["plain", "group/run", "lr[1e-3]"])
+def test_each_run_has_a_folder_of_its_own(name: str, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        folder = _run_folder(tmp_path, name, new_run=True)
+        assert folder == tmp_path / f"{name}_{number}"
+        folder.mkdir(parents=True)
+    assert _run_folder(tmp_path, name, new_run=False) == tmp_path / f"{name}_3"
+
+
+def test_entries_for_the_next_line_are_part_of_a_full_checkpoint(tmp_path: Path) -> None:
+    class Notes(BaseCallback):
+        def _on_step(self) -> bool:
+            self.logger.record_mean("own/mean", float(self.num_timesteps))
+            if self.num_timesteps == 30:
+                self.logger.record("own/event", 1.0)
+                self.model.after_tick(lambda: self.model.save(str(tmp_path / "full.zip"), full=True))
+            return True
+
+    def lines(model: Any, folder: str) -> list[tuple[str, str]]:
+        model.set_logger(configure(str(tmp_path / folder), ["csv"]))
+        model.resume(Notes()) if folder == "b" else model.learn(200, Notes(), log_interval=3)
+        with (tmp_path / folder / "progress.csv").open() as file:
+            return [(row["own/mean"], row["own/event"]) for row in csv.DictReader(file)]
+
+    first = lines(DQN("MlpPolicy", "CartPole-v1", buffer_size=100, learning_starts=1_000, seed=0), "a")
+    assert first[0][1] == "1.0"
+    assert lines(DQN.load(tmp_path / "full.zip", "CartPole-v1"), "b") == first

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import sys
+import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import BinaryIO
 from torch import Tensor
 
 from sb_dqn.checkpoint.format import safetensors_stream
-from sb_dqn.checkpoint.format.zip_reader import SUFFIX, Target, as_path, model_info
+from sb_dqn.checkpoint.format.zip_reader import MANIFEST, SUFFIX, Target, as_path, model_info
 from sb_dqn.checkpoint.incremental.row_blocks import Assembly, Segment, WrittenBlocks
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Settings
@@ -123,7 +124,8 @@ def remove_unused_segments(folder: Path) -> None:
     with lock_folder(rows, exclusive=True) as acquired, contextlib.suppress(CheckpointError, OSError):
         if not acquired:
             return
-        used = {segment.name for path in _zips(folder) for segment in segments_of(model_info(path), str(path))}
+        models = [path for path in _zips(folder) if _may_be_model(path)]
+        used = {segment.name for path in models for segment in segments_of(model_info(path), str(path))}
         for path in list(rows.iterdir()):
             # the writer of an unfinished file no longer runs, since it would hold the lock
             if _is_unfinished(path) or (NAME.fullmatch(path.name) and path.name not in used):
@@ -161,6 +163,15 @@ def _zips(folder: Path) -> list[Path]:
                 if file.read(2) == b"PK":
                     paths.append(path)
     return paths
+
+
+def _may_be_model(path: Path) -> bool:
+    """Returns False for a whole zip of another kind, such as `evaluations.npz`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return MANIFEST in archive.namelist()
+    except zipfile.BadZipFile:
+        return True  # damaged
 
 
 def _is_unfinished(path: Path) -> bool:

@@ -52,7 +52,7 @@ def open_stream(
         seed: seed of the first `begin`.
         frame_stack: number of frames K stacked by the library; None is 4 for Atari ids, the K of a `VecFrameStack` of images,
             else that of the options. 1 stores the stacks of an environment whole.
-        options: stream options; None takes the env's own `stream_options`, or the defaults.
+        options: stream options; None takes the env's own `stream_options`, or the defaults. Not for the id of an Atari game.
         action_mask: "info", or the key of a Dict observation with the legal actions; None takes that of the options.
 
     Raises:
@@ -64,6 +64,11 @@ def open_stream(
         return _seeded(env, num_envs, seed)
     if isinstance(env, str):
         atari = is_atari(spec_of(env))
+        if atari and options is not None:
+            raise ConfigurationError(
+                f"options must be None for the id of an Atari game, whose protocol sets them, got {options}. Pass "
+                f"make_atari_env({env!r}, protocol=..., clip_reward=...) instead of the id."
+            )
         env = make_atari_env(env, num_envs or 1, frame_stack=frame_stack) if atari else make_vec_env(env, num_envs or 1)
     env = _vectorized(env, num_envs or 1)
     options = options or options_of(env) or StreamOptions()

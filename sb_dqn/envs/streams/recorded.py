@@ -7,6 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from typing_extensions import Self
 
@@ -20,6 +21,7 @@ from sb_dqn.spaces import (
     ActionShape,
     Space,
     actions_of,
+    choices_of,
     flatten_observation,
     flatten_space,
     leaf_dtype,
@@ -72,7 +74,7 @@ class RecordedEpisodes:
         self.single_observation_space = observation_space = with_dicts(observation_space)
         self.single_action_space = action_space
         self.metadata: dict[str, Any] = {}
-        leaves = {key: (leaf_shape(leaf), leaf_dtype(leaf)) for key, leaf in flatten_space(observation_space).items()}
+        leaves = flatten_space(observation_space)
         actions = actions_of(action_space)
         self.episodes = [
             _read(number, episode, leaves, action_space, actions) for number, episode in enumerate(episodes)
@@ -102,9 +104,11 @@ class RecordedEpisodes:
             num_envs: number of lanes that play the episodes.
 
         Raises:
-            ConfigurationError: `num_steps` is out of range.
+            ConfigurationError: `env` is no single environment, or `num_steps` is out of range.
             SpaceError: an observation or action is not of its space.
         """
+        if not isinstance(env, gymnasium.Env):
+            raise ConfigurationError(f"env must be one environment, got {env!r}. Pass gymnasium.make(id), for example.")
         leaves = flatten_space(with_dicts(env.observation_space))
         episodes, left = [], check_int("num_steps", num_steps, 1)
         while left > 0:
@@ -226,9 +230,7 @@ def _copied(observation: object, leaves: Mapping[str, Space]) -> Observation:
     return {key: np.array(array) for key, array in flatten_observation(observation, leaves).items()}
 
 
-def _read(
-    number: int, episode: Any, leaves: Mapping[str, tuple[Any, Any]], action_space: Space, actions: Actions
-) -> Recording:
+def _read(number: int, episode: Any, leaves: Mapping[str, Space], action_space: Space, actions: Actions) -> Recording:
     """Checks an episode and returns it in the dtypes of rows.
 
     Raises:
@@ -256,9 +258,10 @@ def _read(
     )
 
 
-def _observations(number: int, found: Observation, leaves: Mapping[str, tuple[Any, Any]], length: int) -> Observation:
+def _observations(number: int, found: Observation, leaves: Mapping[str, Space], length: int) -> Observation:
     obs = {}
-    for key, (shape, dtype) in leaves.items():
+    for key, leaf in leaves.items():
+        shape, dtype, choices = leaf_shape(leaf), leaf_dtype(leaf), choices_of(leaf)
         array = found.get(key, np.zeros(0))
         if array.shape != (length + 1, *shape) or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise SpaceError(
@@ -266,6 +269,12 @@ def _observations(number: int, found: Observation, leaves: Mapping[str, tuple[An
                 f"{dtype}, got {array.shape} and {array.dtype}. Correct the dataset or the space."
             )
         obs[key] = array.astype(dtype, copy=False)
+        kept = dtype.kind == "f" or (obs[key] == array).all()
+        if not kept or not (choices is None or choices.contain(obs[key]).all()):
+            raise SpaceError(
+                f"observations {key!r} of episode {number} must be in {leaf}, got numbers from {array.min()} to "
+                f"{array.max()}. Correct the dataset or the space."
+            )
         if dtype.kind == "f" and not np.isfinite(obs[key]).all():
             raise SpaceError(
                 f"observations {key!r} of episode {number} must be finite, got NaN or infinity. Correct them."

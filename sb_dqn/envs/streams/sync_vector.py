@@ -16,6 +16,8 @@ from sb_dqn.errors import EnvironmentFault, SpaceError
 from sb_dqn.spaces import flatten_observation
 from sb_dqn.types import ActionArray, Info, IntArray, Observation, Rows, Slot
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class SyncVectorStream(Stream):
     """Stream of `Lanes`, which resets an ended lane in the next step."""
@@ -52,8 +54,9 @@ class SyncVectorStream(Stream):
     def _advance(self, action: ActionArray) -> Rows:
         results = self.env.advance(self._action_check.to_env(action))
         _, rewards, terminated, truncated, _, resets = results
-        score = np.array(rewards, np.float32)
-        if not math.isfinite(sum(rewards)):
+        with np.errstate(over="ignore"):  # found by the check
+            score = np.array(rewards, np.float32)
+        if not -LARGEST < sum(rewards) < LARGEST:  # false for NaN, too
             self._check_score(score)
         obs = self._copy(results.observations)
         final = terminal = np.array(terminated, np.bool_) if True in terminated else self._none  # usually none is set

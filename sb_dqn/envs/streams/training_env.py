@@ -52,13 +52,13 @@ class TrainingEnv:
         envs = getattr(self._env, "envs", None)
         if envs is not None:
             return [envs[lane].get_wrapper_attr(name) for lane in lanes]
-        values = self._env.get_attr(name)
+        values = self._of_all("get_attr")(name)
         return [values[lane] for lane in lanes]
 
     def set_attr(self, name: str, value: object, indices: Indices = None) -> None:
         """Sets an attribute of each selected lane to `value`, also if it is a list."""
         if indices is None:
-            self._env.set_attr(name, [value] * self.num_envs)
+            self._of_all("set_attr")(name, [value] * self.num_envs)
         else:
             for env in self._select(indices):
                 env.set_wrapper_attr(name, value)
@@ -66,8 +66,18 @@ class TrainingEnv:
     def env_method(self, name: str, *args: object, indices: Indices = None, **kwargs: object) -> list[Any]:
         """Calls a method of each selected lane and returns the results."""
         if indices is None:
-            return list(self._env.call(name, *args, **kwargs))
+            return list(self._of_all("call")(name, *args, **kwargs))
         return [env.get_wrapper_attr(name)(*args, **kwargs) for env in self._select(indices)]
+
+    def _of_all(self, method: str) -> Any:
+        """Returns a method of the environment that reaches all lanes."""
+        found = getattr(self._env, method, None)
+        if found is None:
+            raise ConfigurationError(
+                f"the training environment must have {method}() to reach its lanes, got a {type(self._env).__name__}, which steps "
+                f"them as a whole. Use make_vec_env(..., vec_env_cls='lanes')."
+            )
+        return found
 
     def _select(self, indices: Indices) -> list[EnvLike]:
         """Returns the environments of the selected lanes."""
