@@ -163,7 +163,7 @@ def test_other_algorithms_are_named() -> None:
         model.save(file)
         with pytest.raises(
             CheckpointError,
-            match=f"must hold a DQN, .* of Stable-Baselines3, got {name}, which this library does not have. Load it with",
+            match=f"must hold a DQN, .* of Stable-Baselines3, got {name}, whose files this library does not read. Load it with",
         ):
             sb_dqn.DQN.load(file)
     with pytest.raises(CheckpointError, match=r"the file must hold a DQN, got a PPO\. Load it with PPO\.load\."):

@@ -242,8 +242,10 @@ def test_entries_for_the_next_line_are_part_of_a_full_checkpoint(tmp_path: Path)
             return True
 
     def lines(model: Any, folder: str) -> list[tuple[str, str]]:
-        model.set_logger(configure(str(tmp_path / folder), ["csv"]))
+        logger = configure(str(tmp_path / folder), ["csv"])
+        model.set_logger(logger)
         model.resume(Notes()) if folder == "b" else model.learn(200, Notes(), log_interval=3)
+        logger.close()
         with (tmp_path / folder / "progress.csv").open() as file:
             return [(row["own/mean"], row["own/event"]) for row in csv.DictReader(file)]
 
