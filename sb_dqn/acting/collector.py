@@ -118,7 +118,8 @@ class Collector(ABC):
 
     def log_facts(self) -> dict[str, float]:
         """Returns entries for a log line."""
-        restarts = getattr(self.stream.env, "restarts", 0)
+        streams = getattr(self.stream, "streams", (self.stream,))  # of the groups of lanes, if there are any
+        restarts = sum(getattr(each.env, "restarts", 0) for each in streams)
         return {"rollout/env_restarts": restarts} if restarts else {}
 
     @abstractmethod

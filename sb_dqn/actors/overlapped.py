@@ -117,10 +117,6 @@ class OverlappedCollector(Collector):
             for name, part in group.actor.saved_parts().items()
         }
 
-    def log_facts(self) -> dict[str, float]:
-        restarts = sum(getattr(group.actor.stream.env, "restarts", 0) for group in self.groups)
-        return {"rollout/env_restarts": restarts} if restarts else {}
-
     def drop_latest(self) -> None:
         self._latest = None
 

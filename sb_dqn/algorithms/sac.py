@@ -133,7 +133,7 @@ class SAC(OffPolicyAlgorithm):
             return super().change(name, value)
         temperature = _temperature(value, 1.0)
         if temperature.learned or isinstance(self.arguments["ent_coef"], str):
-            raise ConfigurationError(_KIND.format(self.arguments["ent_coef"], value))
+            raise ConfigurationError(_STAYS_FIXED_OR_LEARNED.format(self.arguments["ent_coef"], value))
         self.policy.temperature = temperature  # of networks that are drawn again
         self.policy.nets.log_alpha.value.copy_(LogAlpha(temperature).value)
         return value
@@ -158,7 +158,7 @@ class SAC(OffPolicyAlgorithm):
         return super().before_acting() and not self._acts_at_warmup
 
 
-_KIND = (
+_STAYS_FIXED_OR_LEARNED = (
     "ent_coef must stay a fixed number, or a learned one, got {!r} and then {!r}. Make a new model with it and take over the "
     "weights: new.policy.load_state_dict(model.policy.state_dict())."
 )

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from sb_dqn.algorithms import DQN, SAC
-from sb_dqn.envs import make_atari_env
+from sb_dqn.envs import make_atari_env, open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import BoxActions
 from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes, quick
@@ -212,3 +212,14 @@ def test_masks_of_branches_may_be_a_tuple() -> None:
     several = np.empty(2, object)
     several[:] = [masks, masks]
     assert model.predict(obs, action_masks=several)[0].tolist() == [[1, 0], [1, 0]]
+
+
+def test_single_frames_of_other_numbers_than_bytes_are_stacked() -> None:
+    class Floats(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(0, 1, (1, 36, 36)), spaces.Discrete(2)
+
+    stream = open_stream(Floats(), frame_stack=4)
+    model = DQN("MlpPolicy", stream, buffer_size=100, policy_kwargs={"net_arch": [4]}, seed=0)
+    action, state = model.predict(np.full((1, 36, 36), 0.5, np.float32), deterministic=True)
+    assert action in (0, 1)
+    assert next(iter(state.values())).shape == (1, 4, 36, 36)

@@ -462,3 +462,8 @@ def test_the_real_mlflow(tmp_path: Path) -> None:
     history = mlflow.MlflowClient().get_metric_history(callback.run_id, "rollout/ep_rew_mean")
     assert [metric.step for metric in history] == [10, 20, 30]
     assert len(list(tmp_path.rglob("model.zip"))) == 1
+
+
+def test_environments_that_actors_make_are_named() -> None:
+    assert env_name("CartPole-v1") == env_name(["CartPole-v1"] * 2) == "CartPole-v1"
+    assert env_name(test_environments_that_actors_make_are_named) == "test_environments_that_actors_make_are_named"

@@ -318,7 +318,7 @@ def test_final_observations_are_checked_like_others() -> None:
 
 
 def test_a_reward_beyond_float32_is_not_finite() -> None:
-    stream = open_stream(Byte(reward=1e39))
+    stream = open_stream([Byte, lambda: Byte(reward=1e39), lambda: Byte(reward=-1e39)])
     stream.begin(0)
-    with pytest.raises(EnvironmentFault, match="the reward in lane 0 at step 1 must be finite"):
-        stream.step(np.zeros(1, np.int64))
+    with pytest.raises(EnvironmentFault, match="the reward in lane 1 at step 1 must be finite"):
+        stream.step(np.zeros(3, np.int64))

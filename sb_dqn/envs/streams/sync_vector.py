@@ -54,9 +54,11 @@ class SyncVectorStream(Stream):
     def _advance(self, action: ActionArray) -> Rows:
         results = self.env.advance(self._action_check.to_env(action))
         _, rewards, terminated, truncated, _, resets = results
-        with np.errstate(over="ignore"):  # found by the check
+        if sum(map(abs, rewards)) < LARGEST:  # false for NaN, too
             score = np.array(rewards, np.float32)
-        if not -LARGEST < sum(rewards) < LARGEST:  # false for NaN, too
+        else:
+            with np.errstate(over="ignore"):
+                score = np.array(rewards, np.float32)
             self._check_score(score)
         obs = self._copy(results.observations)
         final = terminal = np.array(terminated, np.bool_) if True in terminated else self._none  # usually none is set
