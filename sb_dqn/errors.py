@@ -65,6 +65,21 @@ def explained(label: object, rule: str, fix: str, kind: type[Exception] = OSErro
         raise ConfigurationError(f"{label} must be {rule}, got: {reason}. {fix}") from error
 
 
+@contextmanager
+def checkpoint_errors(
+    what: str, passed: tuple[type[Exception], ...] = (CheckpointError, ConfigurationError, EnvironmentFault)
+) -> Iterator[None]:
+    """Turns the exceptions of malformed data into a `CheckpointError`, but not those in `passed`."""
+    try:
+        yield
+    except passed:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError, RuntimeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{what} ({type(error).__name__}: {error}). The file is damaged. Load another copy."
+        ) from error
+
+
 def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:
     """Imports a module of a package that an extra of this one installs.
 

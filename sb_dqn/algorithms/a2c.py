@@ -11,6 +11,7 @@ from sb_dqn.core.actor_critic_algorithm import ActorCriticAlgorithm
 from sb_dqn.core.construction import TrainingConfig
 from sb_dqn.core.keywords import ActorCriticKeywords, sde_redraws, value_bins, with_defaults
 from sb_dqn.core.rollout_config import RolloutConfig
+from sb_dqn.errors import checkpoint_errors
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from sb_dqn.objectives.policy_gradient import ActorCritic
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
@@ -96,7 +97,7 @@ class A2C(ActorCriticAlgorithm):
         """Returns the arguments with RMSpropTFLike by name if the file's optimizer is one: it used to be the default."""
         arguments = super().loaded_arguments(arguments, saved)
         kwargs = check_mapping("policy_kwargs", arguments.get("policy_kwargs"))
-        with model_file.checkpoint_errors("the state of 'learner' in the file does not name its optimizer"):
+        with checkpoint_errors("the state of 'learner' in the file does not name its optimizer"):
             kind = saved.parts["learner"].get("kind", RMSpropTFLike.__name__)  # the oldest files have no kind
         if kind == RMSpropTFLike.__name__ and arguments.get("use_rms_prop") is True and "optimizer_class" not in kwargs:
             own = check_mapping("optimizer_kwargs", kwargs.get("optimizer_kwargs"))

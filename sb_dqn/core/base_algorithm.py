@@ -42,7 +42,7 @@ from sb_dqn.diagnosis.first_learn import FirstLearn
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
-from sb_dqn.errors import ConfigurationError, MissingPart, no_attribute
+from sb_dqn.errors import ConfigurationError, MissingPart, checkpoint_errors, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig
 from sb_dqn.learning.learner import Learner
@@ -780,7 +780,7 @@ class BaseAlgorithm(ABC):
         left = self.counters.horizon - self.counters.num_timesteps
         if left <= 0:
             return self
-        with model_file.checkpoint_errors("the file does not describe a learn"):
+        with checkpoint_errors("the file does not describe a learn"):
             interval, name = int(state.session["log_interval"]), str(state.session["name"])
         return self.learn(left, callback, interval, name, False, progress_bar, _resume_from=state)
 

@@ -17,7 +17,7 @@ from sb_dqn.core import model_file
 from sb_dqn.core.arguments import changed_arguments, check_keywords, constructor_arguments
 from sb_dqn.core.construction import environment_for, open_environment
 from sb_dqn.core.model_file import ResumeState
-from sb_dqn.errors import CheckpointError, ConfigurationError, user_stacklevel
+from sb_dqn.errors import CheckpointError, ConfigurationError, checkpoint_errors, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.presets.preset_env import find_preset_env
 from sb_dqn.rng import later_seed
@@ -110,7 +110,7 @@ def load_model(
     if "actors" in arguments and not trust and "actors" not in replacements:
         arguments["actors"] = _startable(as_actors(arguments["actors"]))
     actors = as_actors(arguments.get("actors"))
-    with model_file.checkpoint_errors("the environment of the file's preset is none"):
+    with checkpoint_errors("the environment of the file's preset is none"):
         preset_env = find_preset_env(made_by, saved.preset_env) if saved.preset_env else None
     environment = environment_for(saved.blueprint, env, arguments.get("action_mask"), actors, preset_env)
     model = model_file.build_model(made_by, environment, arguments, saved.policy)
@@ -150,7 +150,7 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
     made_by = cls if masked else model_file.find_class(cls, found)
     kept = {name: value for name, value in saved.settings.items() if name not in replaced}
     what = f"the settings of {saved.label} make no {made_by.__name__}"
-    with model_file.checkpoint_errors(what):
+    with checkpoint_errors(what):
         source = blueprint_of(saved) if env is None else env
         blueprint, stream = open_environment(source, replaced.get("action_mask"))
         names = constructor_arguments(made_by)
@@ -159,9 +159,9 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
     arguments["policy_kwargs"] = with_their_layers(
         made_by.__name__, arguments["policy"], arguments.get("policy_kwargs")
     )
-    with model_file.checkpoint_errors(what), AllocationGuard(saved.policy):
+    with checkpoint_errors(what), AllocationGuard(saved.policy):
         model = made_by(arguments.pop("policy"), blueprint if stream is None else stream, **arguments)
-    with model_file.checkpoint_errors(f"the parameters of {saved.label} do not fit"):
+    with checkpoint_errors(f"the parameters of {saved.label} do not fit"):
         model_file.write_policy(model.policy, native_parameters(model, saved.policy, saved.variables))
     model.learner.refresh()
     unfit = load_moments(model, saved)
@@ -234,7 +234,7 @@ def restore_tick(model: Model, state: ResumeState) -> Rows | None:
         The tick to continue from; None if the environment must be reset.
     """
     collector = model.collector
-    with model_file.checkpoint_errors("the state of the environment in the file does not fit"):
+    with checkpoint_errors("the state of the environment in the file does not fit"):
         rows: Rows | None = collector.restore(state.tick, state.stream, state.trusted)
         if rows is None and collector.env_seed is not None:
             collector.env_seed = later_seed(collector.env_seed, model.counters.lifetime)

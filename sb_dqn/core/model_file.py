@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,14 @@ from sb_dqn.checkpoint import (
     write_checkpoint,
 )
 from sb_dqn.checkpoint.format.zip_reader import Target
-from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault, SpaceError, printable, with_article
+from sb_dqn.errors import (
+    CheckpointError,
+    ConfigurationError,
+    SpaceError,
+    checkpoint_errors,
+    printable,
+    with_article,
+)
 from sb_dqn.exploration.action_noise import ActionNoise
 from sb_dqn.learning.augmentation import Augmentation
 from sb_dqn.learning.learner_group import LearnerGroup
@@ -257,19 +263,6 @@ def find_learner_file(path: Target, learners: LearnerGroup) -> Target:
         own = learners.own_path(Path(found))
         return next((part for part in (own, own.with_name(own.name + ".zip")) if part.is_file()), found)
     return found
-
-
-@contextmanager
-def checkpoint_errors(what: str) -> Iterator[None]:
-    """Turns the exceptions of malformed data into a `CheckpointError`."""
-    try:
-        yield
-    except (CheckpointError, ConfigurationError, EnvironmentFault):
-        raise
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise CheckpointError(
-            f"{what} ({type(error).__name__}: {error}). The file is damaged. Load another copy."
-        ) from error
 
 
 def find_class(cls: type[Any], name: str) -> type[Any]:

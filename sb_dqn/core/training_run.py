@@ -22,9 +22,8 @@ from torch import Tensor
 from sb_dqn.callbacks.base import BaseCallback
 from sb_dqn.callbacks.compose import as_callback
 from sb_dqn.callbacks.progress import ProgressBarCallback
-from sb_dqn.core.model_file import checkpoint_errors
 from sb_dqn.envs.statistics import EpisodeStatistics
-from sb_dqn.errors import ConfigurationError, EnvironmentFault, user_stacklevel
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, checkpoint_errors, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger, configure
 from sb_dqn.types import Experience, Info, ModelLike, Rows, State, Update

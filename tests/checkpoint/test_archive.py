@@ -236,6 +236,10 @@ def test_invalid_contents_are_refused_and_the_old_file_stays(
         write_archive(tmp_path / "m", manifest, members)
     assert model_info(tmp_path / "m")["kind"] == "old"
     assert os.listdir(tmp_path) == ["m.zip"]
+    with open(tmp_path / "m.zip", "r+b") as file:
+        with pytest.raises(CheckpointError, match=message):
+            write_archive(file, manifest, members)
+        assert model_info(file)["kind"] == "old"
 
 
 def test_a_large_manifest_is_refused_at_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,13 +257,14 @@ def test_large_tensors_are_streamed_in_both_directions() -> None:
     assert [len(piece) for piece in pieces] == [CHUNK] * 5 + [3]
     large[0], large[-1] = 77, 78
     assert (pieces[0][0], pieces[-1][-1]) == (77, 78)
-    stream = io.BytesIO(b"".join([header, *pieces]))
+    data = b"".join([header, *pieces])
+    stream = io.BytesIO(data)
     counts = []
 
     def source(count: int) -> bytes:
         counts.append(count)
         return stream.read(count)
 
-    tensors = read("replay", layout.length, source, {}, {})
+    tensors = read("replay", layout.length, source, {}, {}, hashlib.sha256(data).hexdigest())
     assert torch.equal(tensors["frames"], large)
     assert max(counts) == CHUNK

@@ -287,6 +287,7 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[
         (tensor_bytes({"w": entry(shape=[-2])}, bytes(8)), "shape and offsets of tensor 'w' must be integers >= 0"),
         (tensor_bytes({"w": entry(shape=[2.0])}, bytes(8)), "must be integers >= 0"),
         (tensor_bytes({"w": entry(shape=[True, 2])}, bytes(8)), "must be integers >= 0"),
+        (tensor_bytes({"w": {"dtype": "F32", "shape": "", "data_offsets": [0, 4]}}, bytes(4)), "must be integers >= 0"),
         (tensor_bytes({"w": entry(offsets=[8, 0])}, bytes(8)), "do not match its shape"),
         (tensor_bytes({"w": entry(offsets=[-8, 0])}, bytes(8)), "must be integers >= 0"),
         (tensor_bytes({"w": entry(shape=[3])}, bytes(8)), "do not match its shape"),

@@ -293,7 +293,7 @@ def test_a_segment_of_another_ring_is_refused(tmp_path: Path, change: Callable[.
     grown(16).save(tmp_path / "a.zip")
     rows, name = tmp_path / "replay_rows", segments(tmp_path)[1]
     data = (rows / name).read_bytes()
-    tensors = safetensors_stream.read(name, len(data), BytesIO(data).read, {}, {})
+    tensors = safetensors_stream.read(name, len(data), BytesIO(data).read, {}, {}, hashlib.sha256(data).hexdigest())
     change(tensors)
     data = b"".join(safetensors_stream.chunks(safetensors_stream.plan(name, tensors)))
     (rows / name).write_bytes(data)

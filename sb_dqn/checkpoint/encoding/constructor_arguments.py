@@ -21,7 +21,7 @@ import torch
 from torch import nn, optim
 
 from sb_dqn.checkpoint.encoding.state_tree import TAG, decode_tagged, encode_number, encode_scalar
-from sb_dqn.errors import CheckpointError, nearest
+from sb_dqn.errors import CheckpointError, checkpoint_errors, nearest
 from sb_dqn.types import Settings
 
 ACTIVATIONS = (
@@ -148,15 +148,8 @@ def decode_value(
     Raises:
         CheckpointError: the file names something that needs trust or is not in the table, or the data is malformed.
     """
-    try:
+    with checkpoint_errors(f"argument {name!r} of the file cannot be read", passed=(CheckpointError,)):
         return _decode(name, data, {**TABLE, **table}, custom_objects, trust)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise CheckpointError(
-            f"argument {name!r} of the file cannot be read ({type(error).__name__}: {error}). The file is damaged. Load another "
-            f"copy."
-        ) from None
 
 
 def _decode(name: str, data: object, table: Mapping[str, type], custom: Settings, trust: bool) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from sb_dqn.checkpoint.encoding.allowance import Allowance
-from sb_dqn.errors import CheckpointError, SpaceError
+from sb_dqn.errors import CheckpointError, SpaceError, checkpoint_errors
 from sb_dqn.spaces import SUPPORTED, Space
-from sb_dqn.types import Array
+from sb_dqn.types import Array, Kwargs
 
 LEAF_BYTES = 2**16
 """Memory of a leaf besides its bounds: the objects that a model makes for each."""
@@ -52,14 +52,8 @@ def decode_space(data: object, allowance: Allowance | None = None) -> Space:
     Raises:
         CheckpointError: the data is malformed, or describes a space larger than the allowance.
     """
-    try:
+    with checkpoint_errors("a space in the file cannot be read", passed=(CheckpointError,)):
         return _decode(data, Allowance({}) if allowance is None else allowance)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError, AssertionError, OverflowError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            f"a space in the file cannot be read ({type(error).__name__}: {error}). The file is damaged. Load another copy."
-        ) from None
 
 
 def _decode(data: Any, allowance: Allowance) -> Space:
@@ -80,7 +74,8 @@ def _decode(data: Any, allowance: Allowance) -> Space:
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         allowance.take(abs(data["n"]) * CHOICE_BYTES, "spaces")
-        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
+        kwargs: Kwargs = {} if dtype == np.int64 else {"dtype": dtype.type}  # which gymnasium has from 1.2.2 on
+        return spaces.Discrete(data["n"], start=data["start"], **kwargs)
     counts = np.array(data["nvec"])
     allowance.take((counts.size + float(np.abs(counts.astype(np.float64)).sum())) * CHOICE_BYTES, "spaces")
     return spaces.MultiDiscrete(counts.astype(dtype), dtype=dtype.type, start=np.array(data["start"], dtype))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.checkpoint.format.safetensors_stream import NAMES
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, checkpoint_errors
 
 TAG = "~"
 """Key of a JSON object that encodes a value JSON has no type for."""
@@ -41,14 +41,8 @@ def unpack(skeleton: object, tensors: dict[str, Tensor]) -> Any:
     Raises:
         CheckpointError: the skeleton is malformed, or names a tensor that is missing.
     """
-    try:
+    with checkpoint_errors("the state cannot be rebuilt", passed=(CheckpointError,)):
         return _unpack(skeleton, tensors)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise CheckpointError(
-            f"the state cannot be rebuilt ({type(error).__name__}: {error}). The file is damaged. Load another copy."
-        ) from None
 
 
 def encode_number(value: int | float) -> Any:

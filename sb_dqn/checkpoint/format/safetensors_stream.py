@@ -9,6 +9,7 @@ the package.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -114,20 +115,33 @@ def chunks(layout: Plan) -> Iterator[bytes | memoryview]:
 
 
 def read(
-    member: str, length: int, source: Callable[[int], bytes], aliases: Mapping[str, str], formats: Mapping[str, str]
+    member: str,
+    length: int,
+    stream: Callable[[int], bytes],
+    aliases: Mapping[str, str],
+    formats: Mapping[str, str],
+    sha256: str,
 ) -> dict[str, Tensor]:
     """Reads the tensors of one member, on the CPU. Checks the header before it allocates memory.
 
     Args:
         member: name of the member, for messages.
         length: size in bytes.
-        source: function of k that returns the next bytes, at most k.
+        stream: function of k that returns the next bytes, at most k.
         aliases: `Plan.aliases` from the manifest.
         formats: `Plan.formats` from the manifest.
+        sha256: digest from the manifest, in hexadecimal.
 
     Raises:
-        CheckpointError: the header is malformed or does not fit the length, or the data is truncated.
+        CheckpointError: the header is malformed or does not fit the length, or the data is truncated or altered.
     """
+    digest = hashlib.sha256()
+
+    def source(count: int) -> bytes:
+        piece = stream(count)
+        digest.update(piece)
+        return piece
+
     fields = _parse_header(member, length, source)
     tensors: dict[str, Tensor] = {}
     for field in fields:
@@ -147,18 +161,11 @@ def read(
                 f"member {member!r}: {alias!r} is tied to {name!r}, which is not in the member. Load another copy."
             )
         tensors[alias] = tensors[name]
+    if digest.hexdigest() != sha256:
+        raise CheckpointError(
+            f"member {member!r} was altered: its SHA-256 digest differs from the manifest. Load another copy."
+        )
     return tensors
-
-
-def hashed(source: Callable[[int], bytes], digest: Any) -> Callable[[int], bytes]:
-    """Wraps a source so that the bytes it returns also update the digest."""
-
-    def reader(count: int) -> bytes:
-        piece = source(count)
-        digest.update(piece)
-        return piece
-
-    return reader
 
 
 def _in_memory_format(member: str, tensor: Tensor, name: str | None) -> Tensor:
@@ -215,7 +222,7 @@ def _parse_header(member: str, length: int, source: Callable[[int], bytes]) -> l
 
 def _field(name: str, entry: dict[str, Any]) -> _Field:
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+    if type(shape) is not list or not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise ValueError(f"shape and offsets of tensor {name!r} must be integers >= 0")
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"tensor {name!r} has the unknown dtype {entry['dtype']!r}")

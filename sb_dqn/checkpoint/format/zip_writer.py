@@ -48,14 +48,16 @@ def write_archive(path: Target, manifest: Settings, members: Mapping[str, Mappin
         OSError: the folder is not writable, or the disk is full; the old file is unchanged.
     """
     target = as_path(file_to_write(path))
+    plans = {name: safetensors_stream.plan(name + SUFFIX, members[name]) for name in sorted(members)}
+    _to_json(dict(manifest))
     if target is not None:
         with atomic_write(target) as file:
-            _write_zip(file, manifest, members)
+            _write_zip(file, manifest, plans)
         return target
     stream: Any = path  # as_path has checked that it is a binary file
     stream.seek(0)
     stream.truncate()
-    _write_zip(stream, manifest, members)
+    _write_zip(stream, manifest, plans)
     return None
 
 
@@ -82,11 +84,10 @@ def file_to_write(path: Target) -> Target:
     return named
 
 
-def _write_zip(file: BinaryIO, manifest: Settings, members: Mapping[str, Mapping[str, Tensor]]) -> None:
+def _write_zip(file: BinaryIO, manifest: Settings, plans: Mapping[str, safetensors_stream.Plan]) -> None:
     entries: dict[str, Any] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(members):
-            layout = safetensors_stream.plan(name + SUFFIX, members[name])
+        for name, layout in plans.items():
             entry: dict[str, Any] = {"length": layout.length}
             if layout.aliases:
                 entry["aliases"] = layout.aliases

@@ -9,7 +9,6 @@ until the zip is renamed; deletion takes an exclusive lock.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import stat
@@ -25,7 +24,7 @@ from torch import Tensor
 from sb_dqn.checkpoint.format import safetensors_stream
 from sb_dqn.checkpoint.format.zip_reader import MANIFEST, SUFFIX, Target, as_path, model_info
 from sb_dqn.checkpoint.incremental.row_blocks import Assembly, Segment, WrittenBlocks
-from sb_dqn.errors import CheckpointError
+from sb_dqn.errors import CheckpointError, checkpoint_errors
 from sb_dqn.types import Settings
 
 if sys.platform != "win32":
@@ -71,13 +70,9 @@ def segments_of(manifest: Settings, label: str) -> list[Segment]:
     """
     if "segments" not in manifest:
         return []
-    try:
+    with checkpoint_errors(f"{label} has a malformed list of segments", passed=(CheckpointError,)):
         segments = [Segment(**entry) for entry in manifest["segments"]["files"]]
         valid = all(map(_is_valid, segments))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{label} has a malformed list of segments ({error!r}). The file is damaged. Load another copy."
-        ) from None
     if not valid or any(before.block >= after.block for before, after in pairwise(segments)):
         raise CheckpointError(
             f"{label} lists segments that no checkpoint writes (a path, a wrong size, or a repetition). Load another copy."
@@ -102,18 +97,11 @@ def _read_segment(folder: Path, segment: Segment) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing, not a regular file, of another length, or altered.
     """
-    digest = hashlib.sha256()
     with _open_segment(folder / segment.name, segment.length) as file:
-        source = safetensors_stream.hashed(file.read, digest)
         try:
-            tensors = safetensors_stream.read(segment.name, segment.length, source, {}, {})
+            return safetensors_stream.read(segment.name, segment.length, file.read, {}, {}, segment.sha256)
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from None
-    if digest.hexdigest() != segment.sha256:
-        raise CheckpointError(
-            f"{folder / segment.name} was altered: its SHA-256 digest differs from the manifest. Load another copy."
-        )
-    return tensors
 
 
 def remove_unused_segments(folder: Path) -> None:
