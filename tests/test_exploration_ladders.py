@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sb_dqn.exploration import ApexLadder, EpsilonGreedy, Ladder, LogLadder
-from sb_dqn.schedules import Constant, FromProgress, Linear, Schedule
+from sb_dqn.schedules import Constant, FromProgress, Linear, Piecewise, Schedule
 from sb_dqn.spaces import ActionShape
 from tests.marks import SLOW
 
@@ -76,3 +76,13 @@ def test_the_ladder_adapts_to_the_number_of_lanes() -> None:
     exploration.num_lanes = 2
     assert exploration.lane_epsilons == pytest.approx([0.4, 0.4**8])
     assert exploration.select(lambda: np.zeros(2, np.int64)).shape == (2,)
+
+
+@pytest.mark.parametrize("ladder", [ApexLadder(), LogLadder(0.01)])
+def test_a_ladder_follows_a_schedule_that_rises_and_falls(ladder: Ladder) -> None:
+    """Every lane explores most at the peak, in proportion to the way from its own final epsilon to 1."""
+    exploration = explorer(Piecewise(((0, 0.1), (1000, 1.0), (2000, 0.1))), 3, ladder=ladder)
+    final = ladder.finals(0.1, 3)
+    for step, share in ((0, 0.0), (500, 0.5), (1000, 1.0), (2000, 0.0)):
+        exploration.advance(step, 2000)
+        assert exploration.lane_epsilons == pytest.approx(final + share * (1 - final))

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import register, spaces
 
 from sb_dqn.checks import check_int
+from sb_dqn.errors import import_extra
 from sb_dqn.types import ResetResult, StepResult
 
 NAMESPACE = "bsuite/"
@@ -22,7 +23,7 @@ NAMESPACE = "bsuite/"
 
 def register_bsuite() -> None:
     """Registers the experiments with gymnasium."""
-    sweep: Any = import_module("bsuite.sweep")
+    sweep: Any = import_extra("bsuite.sweep", "bsuite", "for its experiments")
     for experiment in dict.fromkeys(bsuite_id.split("/")[0] for bsuite_id in sweep.SWEEP):
         env_id = f"{NAMESPACE}{experiment}-v0"
         if env_id not in gymnasium.registry:

@@ -29,8 +29,6 @@ def open_env(env_id: str, n_envs: int, env_kwargs: Settings, action_mask: str | 
     from sb_dqn.envs.make import make_vec_env, spec_of
     from sb_dqn.envs.streams.open import open_stream
 
-    if not env_kwargs:
-        return open_stream(env_id, num_envs=n_envs, action_mask=action_mask)
     if is_atari(spec_of(env_id)):
         return open_stream(make_atari_env(env_id, n_envs, **atari_arguments(env_kwargs)), action_mask=action_mask)
     return open_stream(make_vec_env(env_id, n_envs, env_kwargs=env_kwargs), action_mask=action_mask)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.envs.registration import register
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.checks import check_int
 from sb_dqn.types import Info, Kwargs
 
 BIT_FLIP = "sb_dqn/BitFlip-v0"
@@ -30,9 +30,7 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
     metadata = {"render_modes": []}  # noqa: RUF012  # as gymnasium declares it
 
     def __init__(self, bits: int = 10) -> None:
-        if bits < 1:
-            raise ConfigurationError(f"bits must be an integer >= 1, got {bits}. Use 1 or more.")
-        self.bits = bits
+        self.bits = check_int("bits", bits, 1)
         row = spaces.Box(0.0, 1.0, (bits,), np.float32)
         self.observation_space: Any = spaces.Dict(observation=row, achieved_goal=row, desired_goal=row)
         self.action_space: Any = spaces.Discrete(bits)

@@ -22,7 +22,7 @@ from sb_dqn.envs.vector.restarting_async_env import worker_lanes
 from sb_dqn.envs.vector.seed_only import with_reset_options
 from sb_dqn.envs.vector.sync_env import Lanes
 from sb_dqn.envs.vector.worker_processes import WorkerReports, WorkerTraceback
-from sb_dqn.errors import ConfigurationError, EnvironmentFault, nearest
+from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra, nearest
 from sb_dqn.types import Env, EnvLike, Kwargs, Settings
 
 BACKENDS: Mapping[str, Callable[..., EnvLike]] = {"lanes": Lanes, "sync": SyncLanes, "async": worker_lanes}
@@ -42,12 +42,12 @@ KEYWORDS: Mapping[Callable[..., Any], Sequence[str]] = {
 }
 """Backend to the allowed keys of `vec_env_kwargs`; a user's own class checks them itself."""
 
-PACKAGES: Mapping[str, tuple[str, Callable[[], object]]] = {
-    "MinAtar/": ("minatar", register_minatar),
-    "popgym-": ("popgym", partial(importlib.import_module, "popgym")),
-    "bsuite/": ("bsuite", register_bsuite),
+PACKAGES: Mapping[str, Callable[[], object]] = {
+    "MinAtar/": register_minatar,
+    "popgym-": partial(import_extra, "popgym", "popgym", "for its environments"),
+    "bsuite/": register_bsuite,
 }
-"""Start of an id to its package, which is also the extra with it, and what registers its ids."""
+"""Start of an id to what registers the ids of its package."""
 
 
 def spec_of(env_id: str) -> Any:
@@ -61,7 +61,9 @@ def spec_of(env_id: str) -> Any:
         if name.startswith("sb_dqn/"):
             for module_of_tasks in ("memory_tasks", "goal_tasks", "reward_units"):  # register their ids when imported
                 importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
-        _register_package_of(name)
+        for start, register_ids in PACKAGES.items():
+            if name.startswith(start):
+                register_ids()
         importlib.import_module("ale_py")  # registers its ids when imported
     try:
         if module:
@@ -84,19 +86,6 @@ def _extra_of(spec: Any) -> str:
     entry = str(spec.entry_point)
     extra = next((extra for part, extra in EXTRAS.items() if part in entry), None)
     return "Install the missing package." if extra is None else f"Run pip install 'sb_dqn[{extra}]'."
-
-
-def _register_package_of(name: str) -> None:
-    """Registers the ids of the package of an environment, if it is one that does not do so when installed."""
-    for start, (package, register_ids) in PACKAGES.items():
-        if name.startswith(start):
-            try:
-                register_ids()
-            except ModuleNotFoundError as error:
-                raise ConfigurationError(
-                    f"the package {package} must be installed for environment {name!r}, got none ({error}). Run pip install "
-                    f"'sb_dqn[{package}]'."
-                ) from error
 
 
 def make_env(env_id: str | Callable[..., Env], kwargs: Settings | None = None) -> Env:

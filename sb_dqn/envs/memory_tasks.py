@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import register
 from gymnasium.wrappers import TransformObservation
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.checks import check_int
 from sb_dqn.types import Env, Info, Kwargs
 
 NAMESPACE = "sb_dqn/"
@@ -39,9 +39,7 @@ class TMaze(gymnasium.Env[npt.NDArray[np.float32], int]):
     metadata = {"render_modes": ["ansi"], "render_fps": 10}  # noqa: RUF012  # as gymnasium declares it
 
     def __init__(self, corridor: int = 20, render_mode: str | None = None) -> None:
-        if corridor < 1:
-            raise ConfigurationError(f"corridor must be an integer >= 1, got {corridor}. Use 1 or more.")
-        self.corridor = corridor
+        self.corridor = check_int("corridor", corridor, 1)
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
         self.action_space: Any = spaces.Discrete(3)

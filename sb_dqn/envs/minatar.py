@@ -7,12 +7,12 @@ the five only Freeway has a time limit, of 2,501 steps; the package reports it a
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from sb_dqn.errors import import_extra
 from sb_dqn.types import Env, Kwargs, ResetResult
 
 NAMESPACE = "MinAtar/"
@@ -26,7 +26,7 @@ _SEEDS = 2**32
 
 def register_minatar() -> None:
     """Registers the games with gymnasium; the package does not do so when installed."""
-    games: Any = import_module("minatar.gym")
+    games: Any = import_extra("minatar.gym", "minatar", "for its games")
     if not any(known.startswith(NAMESPACE) for known in gymnasium.registry):
         games.register_envs()
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sb_dqn.checks import check_names
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, explained
 from sb_dqn.types import Env, Info, ResetResult, State, StepResult
 
 EXTENSION = "monitor.csv"
@@ -53,7 +53,7 @@ class ResultsWriter:
                 f"columns must be those of the monitor file to append to, {present}, got {columns}. Pass the same keywords, or "
                 f"another file name."
             )
-        try:
+        with explained(f"the monitor file {path}", "in a writable folder", "Choose another folder."):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("w" if fresh else "a", newline="\n")
             self._writer = csv.DictWriter(self._file, fieldnames=columns)
@@ -61,10 +61,6 @@ class ResultsWriter:
                 self._file.write(f"#{json.dumps(dict(header))}\n")
                 self._writer.writeheader()
             self._file.flush()
-        except OSError as error:
-            raise ConfigurationError(
-                f"the monitor file must be in a writable folder, got {path} ({error}). Choose another folder."
-            ) from error
         self.path = path
 
     def write_row(self, row: Mapping[str, object]) -> None:

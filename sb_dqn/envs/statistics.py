@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.checks import check_int
+from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Rows, Slot, State, any_true
 
 
@@ -34,12 +35,8 @@ class EpisodeStatistics:
     """
 
     def __init__(self, num_envs: int, window: int = 100) -> None:
-        if num_envs < 1 or window < 1:
-            raise ConfigurationError(
-                f"num_envs and window must be integers >= 1, got {num_envs} and {window}. Use 1 or more."
-            )
-        self.num_envs = num_envs
-        self.window = window
+        self.num_envs = check_int("num_envs", num_envs, 1)
+        self.window = check_int("window", window, 1)
         self.returns = np.zeros(num_envs, np.float64)
         self.lengths = np.zeros(num_envs, np.int64)
         self.ep_info_buffer: deque[dict[str, float]] = deque(maxlen=window)

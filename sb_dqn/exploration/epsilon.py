@@ -45,7 +45,7 @@ class EpsilonGreedy(Exploration):
         self.ladder = ladder
         self.off_after = off_after
         self.share = share
-        self.start, self.final = schedule.ends()
+        self.start, self.final = max(schedule.values()), schedule.ends()[1]
         self.epsilon = 0.0 if off_after == 0 else schedule(0, 1)
         self.rises = schedule.rises()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 
 import numpy as np
 import numpy.typing as npt
@@ -50,16 +49,18 @@ class Normalizer:
             self._add(rows)
             return
         all_moments = self._moments()
-        before = deepcopy(all_moments)
+        before = [moments.pack() for moments in all_moments]
         for moments in all_moments:
             moments.clear()
         self._add(rows)
         ticks = self.exchange(np.concatenate([moments.pack() for moments in all_moments]))
-        ends = np.cumsum([moments.pack().size for moments in all_moments])[:-1]
-        for moments, earlier in zip(all_moments, before, strict=True):
+        for moments in all_moments:
             moments.clear()
-            moments.merge_packed(earlier.pack())
-        for tick in ticks:  # in the same order for each learner, so that rounding is the same
+        ends = np.cumsum([packed.size for packed in before])[:-1]
+        for tick in (
+            np.concatenate(before),
+            *ticks,
+        ):  # in the same order for each learner, so that rounding is the same
             for moments, packed in zip(all_moments, np.split(tick, ends), strict=True):
                 moments.merge_packed(packed)
 

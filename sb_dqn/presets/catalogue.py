@@ -191,8 +191,9 @@ def merge_settings(preset: Settings, assigned: Settings) -> Kwargs:
     base, override = preset.get("policy_kwargs"), assigned.get("policy_kwargs")
     if isinstance(base, Mapping) and isinstance(override, Mapping):
         merged = merge_policy_kwargs(base, override)
-        removed = {name for name in base if merged[name] is None}
-        settings["policy_kwargs"] = {name: value for name, value in merged.items() if name not in removed}
+        settings["policy_kwargs"] = {
+            name: value for name, value in merged.items() if value is not None or name not in base
+        }
     return settings
 
 

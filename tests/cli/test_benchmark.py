@@ -476,8 +476,8 @@ def test_tasks_without_their_package_are_left_out(
     )
     left = command._without_missing_packages(entries)
     assert [entry.task.name for entry in left] == ["T-maze 50", "sb_dqn/CartPoleNoVelocity-v0"]
-    assert "left out: popgym-CountRecallEasy-v0, since the package popgym must be installed" in capsys.readouterr().out
-    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[popgym\]'"):
+    assert "left out: popgym-CountRecallEasy-v0, since popgym must be installed" in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[popgym\]"'):
         command._without_missing_packages(entries[2:])
 
 

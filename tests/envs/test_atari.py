@@ -123,7 +123,7 @@ def test_an_illegal_action_never_reaches_the_emulator() -> None:
         (np.array([0, 6]), "action in lane 1 must be from 0 to 5, got 6"),
         (np.array([-1, 0]), "action in lane 0 must be from 0 to 5, got -1"),
         (np.array([0.0, 1.0]), "got float64"),
-        (np.array([0]), r"shape \(1,\)"),
+        (np.array([0]), r"must have shape \(2,\), one per lane, got \(1,\)"),
     ):
         with pytest.raises(SpaceError, match=message):
             env.step(bad)

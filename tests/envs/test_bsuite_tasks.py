@@ -121,7 +121,7 @@ def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "bsuite.sweep", None)
     registry = {name: spec for name, spec in gymnasium.registry.items() if not name.startswith("bsuite/")}
     monkeypatch.setattr(gymnasium, "registry", registry)
-    with pytest.raises(ConfigurationError, match=r"pip install 'sb_dqn\[bsuite\]'"):
+    with pytest.raises(ConfigurationError, match=r'pip install "sb_dqn\[bsuite\]"'):
         make_env("bsuite/catch-v0")
 
 

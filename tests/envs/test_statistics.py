@@ -90,7 +90,7 @@ def test_state_dict_restores_all_counters() -> None:
         state = statistics.state_dict()
         del state["num_steps"]
         other.load_state_dict(state)
-    with pytest.raises(ConfigurationError, match="got 1 and 0"):
+    with pytest.raises(ConfigurationError, match="window must be an integer >= 1, got 0"):
         EpisodeStatistics(1, window=0)
 
 

@@ -130,6 +130,19 @@ def test_errors_of_the_environment_itself_are_not_changed() -> None:
         play(Own())
 
 
+def test_a_type_error_of_the_first_lane_is_not_explained_as_a_wrong_result() -> None:
+    class Own(WrongResult):
+        def step(self, action: Any) -> Any:
+            raise TypeError("unsupported operand")
+
+    stream = open_stream(Lanes([Own, Own]))
+    stream.begin()
+    with pytest.raises(EnvironmentFault, match="raised at step 1: TypeError: unsupported operand. Fix") as caught:
+        stream.step(np.zeros(2, np.int64))
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert caught.value.crashed
+
+
 def test_a_lane_with_wrong_results_may_be_restarted() -> None:
     with pytest.warns(UserWarning, match="lane 1 raised at step 3 and was restarted.*info must be a dict, got None"):
         play(WrongResult(3, (*GOOD[:4], None)), on_env_error="restart")

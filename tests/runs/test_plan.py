@@ -128,6 +128,14 @@ def test_another_extractor_drops_the_keywords_of_the_presets() -> None:
         "optimizer_kwargs": {"eps": 1e-4},
     }
     assert "features_extractor_kwargs" not in merge_policy_kwargs(bbf, {"features_extractor_class": "NatureCNN"})
+    settings = make_plan(
+        "CategoricalDQN",
+        "ALE/Pong-v5",
+        preset="bbf",
+        assignments=["policy_kwargs={features_extractor_class: NatureCNN}"],
+    ).settings
+    assert settings["policy_kwargs"]["features_extractor_class"] == "NatureCNN"
+    assert "features_extractor_kwargs" not in settings["policy_kwargs"]
     for same in ("ImpalaCNN", ImpalaCNN):
         assert merge_policy_kwargs(bbf, {"features_extractor_class": same})["features_extractor_kwargs"] == {"width": 4}
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb_dqn.checks import check_int
+from sb_dqn.envs.action_checks import SMALL_SIZE, make_action_check
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.action_checks import SMALL_SIZE, make_action_check
 from sb_dqn.envs.streams.action_masks import make_mask_reader
 from sb_dqn.envs.vector.env_checks import with_fix
 from sb_dqn.envs.vector.env_state import NoEnvState, env_state, restored_env
@@ -70,8 +71,7 @@ class Stream(ABC):
         options: StreamOptions,
         frame_channels: int = 1,  # of a single frame `[C, H, W]` where the library stacks frames
     ) -> None:
-        if options.frame_stack < 1:
-            raise ConfigurationError(f"frame_stack must be an integer >= 1, got {options.frame_stack}. Use 1 or more.")
+        check_int("frame_stack", options.frame_stack, 1)
         observation_space = with_dicts(observation_space)
         self.env = env
         self.num_envs = num_envs
@@ -162,11 +162,10 @@ class Stream(ABC):
             EnvironmentFault: the env raised, or returned NaN or infinity.
         """
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
-        if seed is not None and seed < 0:
-            raise ConfigurationError(f"seed must be an integer >= 0 or None, got {seed}. Use 0 or more.")
+        seed = None if seed is None else check_int("seed", seed, 0)
         self._begun, self._action = False, None
         self._clear()
-        rows = self._reset(None if seed is None else int(seed))
+        rows = self._reset(seed)
         self._begun = True
         return rows
 
@@ -346,6 +345,12 @@ class Stream(ABC):
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(message, stacklevel=2)
+
+    def _lives_in(self, infos: Sequence[Info], previous: Sequence[int]) -> IntArray:
+        """Returns the lives in the info of each lane, those of `previous` where it has none."""
+        if self._tick == 1 and not any("lives" in info for info in infos):
+            raise self._no_lives()
+        return np.array([info.get("lives", lives) for info, lives in zip(infos, previous, strict=True)], np.int64)
 
     def _no_lives(self) -> ConfigurationError:
         return ConfigurationError(

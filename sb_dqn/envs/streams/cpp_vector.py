@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.streams.gymnasium_vector import NextStepStream, Results, SameStepStream, VectorStream
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.types import ActionArray, EnvLike, FloatArray, Info, IntArray, Rows, any_true
+from sb_dqn.types import ActionArray, EnvLike, FloatArray, Info, Rows, any_true
 
 FIX = (
     "Make it with episodic_life=False, life_loss_info=False and open it with StreamOptions(terminal_on_life_loss=True), "
@@ -65,24 +65,19 @@ class AleNextStepStream(NextStepStream):
     Its settings do not show whether it ends games at lost lives, so its results are checked.
     """
 
-    _previous_lives: IntArray
-
     def _rows(self, action: ActionArray, results: Results) -> Rows:
         _, _, terminated, _, info = results
         lives = np.array(info["lives"], np.int64)
-        if any_true(terminated) and any_true(wrong := terminated & (lives > 0) & (lives < self._previous_lives)):
+        if any_true(terminated) and any_true(wrong := terminated & (lives > 0) & (lives < self._lives)):
             lane = int(np.flatnonzero(wrong)[0])
             raise ConfigurationError(
                 f"a game must end with its last life, got an end in lane {self.first_lane + lane} at step {self._tick} with "
                 f"{lives[lane]} lives remaining: this AtariVectorEnv has episodic_life=True or life_loss_info=True, which hide "
                 f"where a game ends. {FIX}"
             )
-        self._previous_lives = lives
-        return super()._rows(action, results)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._previous_lives = np.zeros(self.num_envs, np.int64)
+        rows = super()._rows(action, results)
+        self._lives = lives
+        return rows
 
 
 def is_envpool(env: EnvLike) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from typing_extensions import Self
 
 from sb_dqn.checks import check_int
+from sb_dqn.envs.action_checks import make_action_check
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.action_checks import make_action_check
 from sb_dqn.envs.streams.base import Stream, empty_infos
 from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.spaces import (

@@ -144,11 +144,7 @@ class SB3Stream(Stream):
 
     def _with_lives(self, terminated: BoolArray, ended: BoolArray, infos: Sequence[Info]) -> BoolArray:
         """Returns `terminated`, including lost lives if so configured, and stores the lives of the open rows."""
-        if self._tick == 1 and not any("lives" in info for info in infos):
-            raise self._no_lives()
-        lives = np.array(
-            [info.get("lives", previous) for info, previous in zip(infos, self._lives.tolist(), strict=True)], np.int64
-        )
+        lives = self._lives_in(infos, self._lives.tolist())
         lost = self._lost_lives(lives, self._none, ended)
         self._lives = self._after_reset(ended, lives)
         return terminated | lost if self.options.terminal_on_life_loss else terminated

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sb_dqn.envs.action_checks import SMALL_SIZE
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.envs.streams.action_checks import SMALL_SIZE
 from sb_dqn.envs.streams.base import Stream, final_info
 from sb_dqn.envs.vector.sync_env import Lanes, LaneSteps
 from sb_dqn.errors import EnvironmentFault, SpaceError
@@ -128,12 +128,8 @@ class SyncVectorStream(Stream):
 
     def _lives_of(self, results: LaneSteps) -> IntArray:
         """Returns the lives per lane. Without an info entry they are the previous ones, or 0 (unknown) after a reset."""
-        if self._tick == 1 and not any("lives" in info for info in results.infos):
-            raise self._no_lives()
         previous = [0 if reset else lives for reset, lives in zip(results.resets, self._lives.tolist(), strict=True)]
-        return np.array(
-            [info.get("lives", lives) for info, lives in zip(results.infos, previous, strict=True)], np.int64
-        )
+        return self._lives_in(results.infos, previous)
 
     def _infos(self, results: LaneSteps) -> list[Info]:
         infos: list[Info] = []

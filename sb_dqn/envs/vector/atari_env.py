@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from sb_dqn.envs.action_checks import ActionCheck
 from sb_dqn.envs.monitor import ResultsWriter
 from sb_dqn.envs.stream_options import StreamOptions
 from sb_dqn.envs.vector.env_state import NoEnvState
-from sb_dqn.errors import CheckpointError, EnvironmentFault, SpaceError
+from sb_dqn.errors import CheckpointError, EnvironmentFault
+from sb_dqn.spaces import ActionShape
 from sb_dqn.types import Array, BoolArray, EnvLike, Info, IntArray, Kwargs, ResetResult, State, VectorStep, any_true
 
 
@@ -99,6 +101,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         self.stream_options = stream_options
         self.first_seed = seed
         self._action_names = actions
+        self._check = ActionCheck(env.single_action_space, ActionShape.of(env.single_action_space), self.num_envs)
         self._sent = False
         self._monitor: LaneMonitor | None = None
         self._games = SeededGames(env, self.num_envs) if exact_resume else None
@@ -137,19 +140,7 @@ class AtariLanes(VectorEnv[Any, Any, Any]):
         """
         if self._sent:
             raise EnvironmentFault("send() must follow recv(), got send() twice. Call recv() for the first results.")
-        actions = np.asarray(actions)
-        if actions.dtype.kind not in "iu" or actions.shape != (self.num_envs,):
-            raise SpaceError(
-                f"actions must be integers of shape ({self.num_envs},), got {actions.dtype} of shape {actions.shape}. Convert them."
-            )
-        listed = actions.tolist()
-        if min(listed) < 0 or max(listed) >= len(self._action_names):
-            lane = next(lane for lane, action in enumerate(listed) if not 0 <= action < len(self._action_names))
-            raise SpaceError(
-                f"the action in lane {lane} must be from 0 to {len(self._action_names) - 1}, got {listed[lane]}. "
-                f"Number actions from 0."
-            )
-        checked: IntArray = actions.astype(np.int64, copy=False)
+        checked = self._check.check(actions)
         if self._games is not None:
             self._games.add_actions(checked)
         self.env.send(checked)

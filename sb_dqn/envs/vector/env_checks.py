@@ -8,7 +8,6 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.types import EnvLike
 
 REQUIRED = ("unwrapped", "reset", "step", "observation_space", "action_space")
-NO_INFO = "info must be a dict, got None"
 
 
 API = (

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from sb_dqn.checks import check_choice
-from sb_dqn.envs.vector.lane_indices import FirstSeed, WorkerLanes
+from sb_dqn.envs.vector.lane_indices import FirstSeed, IndexedAttributes, WorkerLanes
 from sb_dqn.envs.vector.sync_env import PATIENCE, restart_seed
 from sb_dqn.envs.vector.worker_processes import end_workers, worker_failures
 from sb_dqn.errors import ConfigurationError
@@ -38,7 +38,7 @@ def worker_lanes(
     return WorkerLanes(env_fns, **kwargs)
 
 
-class RestartingAsyncEnv(FirstSeed, VectorWrapper):
+class RestartingAsyncEnv(FirstSeed, IndexedAttributes, VectorWrapper):
     """gymnasium's AsyncVectorEnv that restarts all workers when one dies, hangs or raises.
 
     The episodes under way end, in every lane, as truncated at the last observation: the other workers' results of the last
@@ -93,10 +93,6 @@ class RestartingAsyncEnv(FirstSeed, VectorWrapper):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of each lane's env and returns the results, or returns an attribute."""
         return self.env.call(name, *args, **kwargs)
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Returns an attribute of each lane's env."""
-        return self.env.get_attr(name)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of each lane's env to one value, or to one value per lane in a list or tuple."""

@@ -14,7 +14,6 @@ from sb_dqn.checks import check_choice
 from sb_dqn.envs.stream_options import StreamOptions, options_of
 from sb_dqn.envs.vector.env_checks import (
     API,
-    NO_INFO,
     NO_RESULT,
     EnvApiError,
     check_has_spaces,
@@ -43,8 +42,6 @@ def restart_seed(seed: int | None, number: int) -> int:
 
 def check_info(info: object) -> None:
     """Raises an error if an info is no dict."""
-    if info is None:
-        raise EnvApiError(NO_INFO)
     if not isinstance(info, Mapping):
         raise EnvApiError(f"info must be a dict, got {info!r}. {API}")
 
@@ -157,7 +154,8 @@ class Lanes(ListedLanes):
         """
         observations, rewards, terminations, truncations, infos = [], [], [], [], []
         resets, self._ended, self._steps = self._ended, [], self._steps + 1
-        lane, result = 0, None
+        lane = 0
+        result: Any = NO_RESULT
         while lane < self.num_envs:
             try:
                 for env, action, reset in zip(self.envs[lane:], actions[lane:], resets[lane:], strict=True):
@@ -186,7 +184,7 @@ class Lanes(ListedLanes):
                 truncations.append(not resets[lane])
                 infos.append({"env_error": f"{type(error).__name__}: {error}"})
                 self._ended.append(not resets[lane])
-                lane += 1
+                lane, result = lane + 1, NO_RESULT
         self._observations = observations
         return LaneSteps(observations, rewards, terminations, truncations, infos, resets)
 
