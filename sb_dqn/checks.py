@@ -192,13 +192,9 @@ def check_keys(name: str, value: Settings | None, allowed: Collection[str]) -> K
     options = check_mapping(name, value)
     for key in options:
         if key not in allowed:
-            if len(allowed) > LONG_LIST:
-                raise ConfigurationError(
-                    f"keys of {name} must be among its {len(allowed)} documented ones, got {key!r}. Use one of them."
-                    f"{nearest(str(key), allowed)}"
-                )
+            listed = f"its {len(allowed)} documented ones" if len(allowed) > LONG_LIST else sorted(allowed)
             raise ConfigurationError(
-                f"keys of {name} must be among {sorted(allowed)}, got {key!r}. Use one of them.{nearest(str(key), allowed)}"
+                f"keys of {name} must be among {listed}, got {key!r}. Use one of them.{nearest(str(key), allowed)}"
             )
     return options
 
@@ -228,14 +224,14 @@ def check_switch(
         value = {text: value}
     if number is not None and isinstance(value, (int, float)):
         value = {number: value}
+    names = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass
     if not isinstance(value, Mapping):
-        names = [field.name for field in fields(settings)]  # type: ignore[arg-type]  # a dataclass
         raise ConfigurationError(
             f"{name} must be True, False or a dict with any of the keys {', '.join(names)}"
             + (f" (or a str for {text!r})" if text else "")
             + f", got {value!r}. Pass one of these."
         )
-    return settings(**check_keys(name, value, [field.name for field in fields(settings)]))  # type: ignore[arg-type]  # a dataclass
+    return settings(**check_keys(name, value, names))
 
 
 def merge_defaults(value: object, defaults: Settings) -> Any:

@@ -232,27 +232,13 @@ def fraction_loss(fractions: Tensor, at_fractions: Tensor, at_midpoints: Tensor)
 
     Yang et al. 2019, arXiv 1911.02140, equation 6 (proposition 1).
     """
-    gradient = fraction_gradient(at_fractions, at_midpoints)
-    if fractions.shape[-1] != gradient.shape[-1]:
+    if not fractions.shape[-1] == at_fractions.shape[-1] == at_midpoints.shape[-1] - 1:
         raise ValueError(
-            f"fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(fractions.shape)} and "
-            f"{tuple(at_midpoints.shape)}. Reshape them."
+            f"fractions, at_fractions and at_midpoints must have shapes [..., M-1], [..., M-1] and [..., M], got "
+            f"{tuple(fractions.shape)}, {tuple(at_fractions.shape)} and {tuple(at_midpoints.shape)}. Reshape them."
         )
+    gradient = (2.0 * at_fractions - at_midpoints[..., 1:] - at_midpoints[..., :-1]).detach()
     return _zero_with_gradient(gradient, fractions)
-
-
-def fraction_gradient(at_fractions: Tensor, at_midpoints: Tensor) -> Tensor:
-    r"""Returns the gradient in `fraction_loss`: `[..., M-1]` and `[..., M]` -> `[..., M-1]`, detached.
-
-    Raises:
-        ValueError: the shapes do not match.
-    """
-    if at_fractions.shape[-1] + 1 != at_midpoints.shape[-1]:
-        raise ValueError(
-            f"at_fractions and at_midpoints must have shapes [..., M-1] and [..., M], got {tuple(at_fractions.shape)} and "
-            f"{tuple(at_midpoints.shape)}. Reshape them."
-        )
-    return (2.0 * at_fractions - at_midpoints[..., 1:] - at_midpoints[..., :-1]).detach()
 
 
 def _zero_with_gradient(gradient: Tensor, x: Tensor) -> Tensor:

@@ -60,19 +60,14 @@ def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: 
     Raises:
         ConfigurationError: unknown alias, or no subclass of `family`.
     """
-    if isinstance(policy, str):
-        if policy not in aliases:
-            raise ConfigurationError(
-                f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}. Give one of them."
-                f"{nearest(policy, aliases)}"
-            )
-        return aliases[policy]
-    cls: Any = policy
-    if not (isinstance(cls, type) and issubclass(cls, family)):
+    found: Any = aliases.get(policy, policy) if isinstance(policy, str) else policy
+    if not (isinstance(found, type) and issubclass(found, family)):
+        hint = nearest(policy, aliases) if isinstance(policy, str) else ""
         raise ConfigurationError(
-            f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}. Give one of them."
+            f"policy must be one of {sorted(aliases)} or a subclass of {family.__name__}, got {policy!r}. Give one of them.{hint}"
         )
-    return policy
+    chosen: type[P] = found
+    return chosen
 
 
 ALGORITHM_ARGUMENTS = (

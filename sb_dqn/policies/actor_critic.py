@@ -87,11 +87,9 @@ class ActorCriticPolicy(StochasticPolicy):
     ) -> None:
         super().__init__(observation_space, action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
-        self._make_features, kwargs, hidden = features_maker(
+        self._make_features, _, _ = features_maker(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         )
-        if hidden is not None:
-            kwargs.setdefault("features_dim", hidden)
         pi, vf = tower_widths(net_arch, ("pi", "vf"), [] if self.kind == "image" else [64, 64], whole=False)
         self.net_arch = {"pi": pi, "vf": vf}
         towers = TowersConfig(pi, vf, check_activation(activation_fn), layer_norm)

@@ -98,11 +98,9 @@ class SACPolicy(StochasticPolicy):
             )
         self.actions = actions_of(action_space)
         extractor = extractor_of_kind(self.kind, observation_space, features_extractor_class, normalize_images)
-        self._make_features, kwargs, hidden = features_maker(
+        self._make_features, _, _ = features_maker(
             observation_space, extractor, features_extractor_kwargs, normalize_images, channels, layer_norm=layer_norm
         )
-        if hidden is not None:
-            kwargs.setdefault("features_dim", hidden)
         self._widths = tower_widths(net_arch, ("pi", "qf"), [] if self.kind == "image" else [256, 256])
         self._hidden = partial(HiddenLayers, activation_fn=check_activation(activation_fn), layer_norm=layer_norm)
         self.value_bins = value_bins

@@ -18,6 +18,7 @@ from sb_dqn.accelerate import accelerate, backends, numpy_version, onednn_linear
 from sb_dqn.accelerate.numpy_backend.function import MAX_PRODUCT, NumpyFunction, numpy_function
 from sb_dqn.accelerate.numpy_backend.operations import IN_PLACE, OPERATIONS
 from sb_dqn.accelerate.numpy_backend.views import FACTORIES, FILLS, THREADED_BYTES, VIEW_FACTORIES, VIEWS
+from sb_dqn.accelerate.simplification import simplify
 from tests.marks import SLOW, a_few
 
 N = 5
@@ -285,6 +286,7 @@ def as_tuple(answer: Any) -> tuple[Tensor, ...]:
 def by_numpy(function: Callable[..., Any], example: tuple[Tensor, ...]) -> Callable[..., Any] | None:
     graph = backends._trace(function, example)
     TRACED.update(node.target for node in graph.graph.nodes if node.op == "call_function")
+    simplify(graph)
     return numpy_function(graph, example)
 
 

@@ -96,7 +96,7 @@ def _addresses(traced: GraphModule) -> list[tuple[Tensor, int]]:
 
 def _is_supported(node: Node) -> bool:
     """Returns True if the operation has a NumPy version and is small enough."""
-    if node.op != "call_function" or node.target in (operator.getitem, aten.detach.default, aten.scalar_tensor.default):
+    if node.op != "call_function" or node.target is operator.getitem:
         return node.op in ("placeholder", "get_attr", "output", "call_function")
     if node.target in IN_PLACE and node.args[0].meta["val"].ndim == 0 and node.args[0].op != "get_attr":  # type: ignore[union-attr]
         return False  # NumPy scalars cannot be written to
@@ -139,42 +139,11 @@ def _translated(traced: GraphModule) -> GraphModule:
             delattr(module, node.target)
             setattr(module, node.target, tensor.detach().numpy())
         elif node.op == "call_function" and node.target is not operator.getitem:
-            _translate(module, node)
+            node.target = _operation(node)
     for node in reversed(list(graph.nodes)):  # in-place operations have no users either, but must stay
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
     return module
-
-
-def _translate(module: GraphModule, node: Node) -> None:
-    source: Any = node.args[0]
-    if node.target is aten.detach.default:
-        node.replace_all_uses_with(source)
-        module.graph.erase_node(node)
-    elif node.target is aten.scalar_tensor.default:
-        _precompute(module, node, np.full((), source, _dtype(node)))
-    elif node.target in FILLS and not any(user.target in IN_PLACE or _is_view(user) for user in node.users):
-        _precompute(module, node, _operation(node)())
-    elif _is_view(node) and source.op == "get_attr" and torch.is_tensor(node.meta["val"]):
-        # the arrays of a graph do not move, so views of them stay valid
-        _precompute(module, node, _operation(node)(getattr(module, source.target), *node.args[1:], **node.kwargs))
-    else:
-        node.target = _operation(node)
-
-
-def _is_view(node: Node) -> bool:
-    return node.target in VIEWS or node.target in VIEW_FACTORIES
-
-
-def _precompute(module: GraphModule, node: Node, array: object) -> None:
-    """Replaces a node by an array that is computed before the first run."""
-    name = f"held_{node.name}"
-    setattr(module, name, array)
-    with module.graph.inserting_before(node):
-        attribute = module.graph.create_node("get_attr", name)
-    attribute.meta = dict(node.meta)
-    node.replace_all_uses_with(attribute)
-    module.graph.erase_node(node)
 
 
 def _dtype(node: Node) -> np.dtype[Any]:

@@ -14,7 +14,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.losses.distributional import cross_entropy, hl_gauss, two_hot
 from sb_dqn.losses.transforms import IDENTITY, SYMLOG
 from sb_dqn.nn.heads.categorical import FARTHEST
-from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 KINDS = ("hl_gauss", "two_hot")
@@ -165,7 +165,7 @@ class BinnedValue(NamedTuple):
         return self.readout.cross_entropy(gather_action(self.logits, action), target)
 
 
-class BinnedHead(LayerHead):
+class BinnedHead(Head):
     """Head of a Q-network that predicts logits of bins.
 
     Args:

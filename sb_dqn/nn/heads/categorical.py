@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError
-from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.noise import Noise
 
 FARTHEST = 1e20
@@ -46,7 +46,7 @@ class CategoricalValue(NamedTuple):
         return atoms.flatten(-2), (policy.unsqueeze(-1) * self.logits.softmax(-1)).flatten(-2)
 
 
-class CategoricalHead(LayerHead):
+class CategoricalHead(Head):
     """Head for logits of evenly spaced returns (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.nn.heads.quantile import CosineEmbedding, QuantileValue, implicit_quantiles, with_branch_axis
-from sb_dqn.nn.heads.scalar import Distribution, LayerHead
+from sb_dqn.nn.heads.scalar import Distribution, Head
 from sb_dqn.nn.layers.noise import Noise
 
 
@@ -108,7 +108,7 @@ class FractionValue(NamedTuple):
         return self.points.soft(policy, bonus)
 
 
-class FractionHead(LayerHead):
+class FractionHead(Head):
     """Head for quantiles at the midpoints of proposed fractions, and at the inner fractions in learning passes, Z = 1."""
 
     def forward(

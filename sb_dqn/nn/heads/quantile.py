@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sb_dqn.checks import check_float, check_int, set_fields
 from sb_dqn.errors import ConfigurationError, nearest
-from sb_dqn.nn.heads.scalar import Distribution, LayerHead, gather_action, mask_illegal
+from sb_dqn.nn.heads.scalar import Distribution, Head, gather_action, mask_illegal
 from sb_dqn.nn.layers.linear import Linear
 from sb_dqn.nn.layers.noise import Noise
 
@@ -53,7 +53,7 @@ class QuantileValue(NamedTuple):
         return (policy.unsqueeze(-1) * (self.quantiles + bonus.unsqueeze(-1))).sum(-2)
 
 
-class QuantileHead(LayerHead):
+class QuantileHead(Head):
     """Head for quantiles at the midpoints of equal fractions (Dabney et al. 2018, arXiv 1710.10044).
 
     Args:
@@ -74,7 +74,7 @@ class QuantileHead(LayerHead):
         return QuantileValue(self.outputs(x, noise), self.taus, None, self.allowed(mask))
 
 
-class ImplicitHead(LayerHead):
+class ImplicitHead(Head):
     """Head for quantiles at the fractions embedded in the features, Z = 1 (Dabney et al. 2018, arXiv 1806.06923)."""
 
     def forward(self, x: Tensor, mask: Tensor | None, noise: Noise | None, fractions: Tensor) -> QuantileValue:

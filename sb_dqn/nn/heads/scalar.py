@@ -66,13 +66,15 @@ class Head(nn.Module):
     """Base class of value heads.
 
     Args:
+        outputs: output layer.
         legal: `[D, A]` bool, the actions that exist if branches are uneven. If None, all actions exist.
     """
 
     padding: Tensor | None
 
-    def __init__(self, legal: Tensor | None = None) -> None:
+    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
         super().__init__()
+        self.outputs = outputs
         self.register_buffer("padding", legal, persistent=False)
 
     def allowed(self, mask: Tensor | None) -> Tensor | None:
@@ -80,19 +82,6 @@ class Head(nn.Module):
         if self.padding is None or mask is None:
             return self.padding if mask is None else mask
         return mask & self.padding
-
-
-class LayerHead(Head):
-    """Base class of value heads of one output layer.
-
-    Args:
-        outputs: output layer.
-        legal: see `Head`.
-    """
-
-    def __init__(self, outputs: nn.Module, legal: Tensor | None = None) -> None:
-        super().__init__(legal)
-        self.outputs = outputs
 
 
 ILLEGAL = -(2.0**100)
@@ -117,15 +106,13 @@ class ScalarValue(NamedTuple):
         return (policy * (self.q + bonus)).sum(-1)
 
 
-class ScalarHead(LayerHead):
+class ScalarHead(Head):
     """Head for one value per action, Z = 1."""
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, noise: Noise | None = None, fractions: object = None
     ) -> ScalarValue:
-        q = self.outputs(x, noise).squeeze(-1)
-        allowed = self.allowed(mask)
-        return ScalarValue(q if allowed is None else torch.where(allowed, q, ILLEGAL))
+        return ScalarValue(mask_illegal(self.outputs(x, noise).squeeze(-1), self.allowed(mask)))
 
 
 class Distribution(ABC):
