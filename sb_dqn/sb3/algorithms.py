@@ -198,15 +198,16 @@ class VecActionMasks(VecEnvWrapper):
 
     def reset(self) -> Any:
         obs = self.venv.reset()
-        for info, mask in zip(self.venv.reset_infos, self._masks(), strict=True):
-            info["action_mask"] = mask
         self.reset_infos = self.venv.reset_infos
+        for info, mask in zip(self.reset_infos, self._masks(), strict=True):
+            info["action_mask"] = mask
         return obs
 
     def step_wait(self) -> Any:
         obs, rewards, dones, infos = self.venv.step_wait()
+        self.reset_infos = self.venv.reset_infos  # SubprocVecEnv makes new ones in each step
         for lane, (done, mask) in enumerate(zip(dones, self._masks(), strict=True)):
             infos[lane]["action_mask"] = np.ones_like(mask) if done else mask
             if done:  # the observation is that of the next episode
-                self.venv.reset_infos[lane]["action_mask"] = mask
+                self.reset_infos[lane]["action_mask"] = mask
         return obs, rewards, dones, infos

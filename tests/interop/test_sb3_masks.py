@@ -1,0 +1,53 @@
+"""Action masks in vector environments of Stable-Baselines3, under `sb_dqn.sb3` and without it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+from tests.marks import SLOW
+
+room: Any = import_module("sb_dqn.sb3")
+
+
+class Turns(gymnasium.Env[Any, Any]):
+    """Episodes of three steps; action 0 is legal in the first one, 1 in the second, 0 in the third, and so on."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+    episode = -1
+
+    def action_masks(self) -> Any:
+        return np.arange(2) == self.episode % 2
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t, self.episode = 0, self.episode + 1
+        return np.zeros(1, np.float32), {"action_mask": self.action_masks()}
+
+    def step(self, action: Any) -> Any:
+        if action != self.episode % 2:
+            raise ValueError(f"action {action} in episode {self.episode}")
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, self.t == 3, False, {"action_mask": self.action_masks()}
+
+
+class NewInfos(DummyVecEnv):
+    """Makes a new list of infos in each step, as `SubprocVecEnv` does."""
+
+    def step_wait(self) -> Any:
+        result = super().step_wait()
+        self.reset_infos = [dict(info) for info in self.reset_infos]
+        return result
+
+
+@pytest.mark.parametrize("kind", [NewInfos, pytest.param(SubprocVecEnv, marks=SLOW)])
+def test_masks_after_a_reset_are_those_of_the_new_episode(kind: Any) -> None:
+    env = kind([Turns, Turns])
+    model = room.MaskablePPO("MlpPolicy", env, n_steps=12, batch_size=12, n_epochs=1, seed=0).learn(24)
+    assert model.num_timesteps == 24
+    env.close()
