@@ -146,8 +146,9 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
         SpaceError: `env` does not fit the parameters.
     """
     found = algorithm_of(saved)
-    masked = found == "PPO" and cls.__name__ == "MaskablePPO"  # of `sb_dqn.sb3`
+    masked = found == "PPO" and any(base.__name__ == "MaskablePPO" for base in cls.__mro__)  # of `sb_dqn.sb3`
     made_by = cls if masked else model_file.find_class(cls, found)
+    replaced = {"action_mask": "info", **replaced} if masked else replaced
     kept = {name: value for name, value in saved.settings.items() if name not in replaced}
     what = f"the settings of {saved.label} make no {made_by.__name__}"
     with checkpoint_errors(what):

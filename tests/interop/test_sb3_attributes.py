@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import sb3_contrib
 import stable_baselines3
 import torch
 from gymnasium import spaces
@@ -420,18 +419,6 @@ def test_networks_of_images_are_theirs_and_load_from_their_files(name: str, netw
     ours = getattr(room, name)(policy, Images(name == "SAC", mixed), policy_kwargs=dict(kwargs), **settings)
     numbers = sum(each.numel() for each in ours.policy.parameters())
     assert numbers - (name == "SAC") == sum(each.numel() for each in theirs.policy.parameters())  # the temperature
-
-
-def test_a_masked_model_of_theirs_is_loaded(tmp_path: Path) -> None:
-    class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):
-        def action_masks(self) -> Any:
-            return np.array([True, False])
-
-    sb3_contrib.MaskablePPO("MlpPolicy", Masked(gymnasium.make("CartPole-v1")), n_steps=32).save(
-        tmp_path / "theirs.zip"
-    )
-    loaded = room.MaskablePPO.load(tmp_path / "theirs.zip", env=Masked(gymnasium.make("CartPole-v1")))
-    assert type(loaded) is room.MaskablePPO
 
 
 def test_a_resumed_learn_ends_where_it_would_have_ended(tmp_path: Path) -> None:

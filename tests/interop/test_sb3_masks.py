@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import sb3_contrib
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -51,3 +53,16 @@ def test_masks_after_a_reset_are_those_of_the_new_episode(kind: Any) -> None:
     model = room.MaskablePPO("MlpPolicy", env, n_steps=12, batch_size=12, n_epochs=1, seed=0).learn(24)
     assert model.num_timesteps == 24
     env.close()
+
+
+class OwnClass(room.MaskablePPO):  # type: ignore[misc,name-defined]  # a class at run time
+    """A class of the user."""
+
+
+@pytest.mark.parametrize("cls", [room.MaskablePPO, OwnClass])
+def test_a_loaded_model_of_theirs_learns_with_masks(cls: Any, tmp_path: Path) -> None:
+    sb3_contrib.MaskablePPO("MlpPolicy", Turns(), n_steps=12, batch_size=12, n_epochs=1).save(tmp_path / "theirs.zip")
+    model = cls.load(tmp_path / "theirs.zip", env=Turns())
+    assert type(model) is cls
+    assert model.action_mask == "info"
+    assert model.learn(24).num_timesteps == 24
