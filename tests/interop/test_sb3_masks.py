@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import sb3_contrib
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
 
+from sb_dqn import DQN
+from sb_dqn.envs.stream_options import StreamOptions
+from sb_dqn.envs.streams.open import open_stream
 from tests.marks import SLOW
 
 room: Any = import_module("sb_dqn.sb3")
@@ -36,6 +39,18 @@ class Turns(gymnasium.Env[Any, Any]):
             raise ValueError(f"action {action} in episode {self.episode}")
         self.t += 1
         return np.zeros(1, np.float32), 1.0, self.t == 3, False, {"action_mask": self.action_masks()}
+
+
+class Lives(gymnasium.Env[Any, Any]):
+    """A game that begins with three lives and loses one in the first step."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {"lives": 3}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, False, False, {"lives": 2}
 
 
 class NewInfos(DummyVecEnv):
@@ -66,3 +81,28 @@ def test_a_loaded_model_of_theirs_learns_with_masks(cls: Any, tmp_path: Path) ->
     assert type(model) is cls
     assert model.action_mask == "info"
     assert model.learn(24).num_timesteps == 24
+
+
+class Pictures(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Turns with images whose channels are last, which the constructors of `sb_dqn.sb3` put first by a wrapper."""
+
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        return np.zeros((36, 36, 1), np.uint8)
+
+
+def test_infos_of_resets_are_read_through_wrappers() -> None:
+    env = VecMonitor(DummyVecEnv([Turns, Turns]))
+    model = DQN("MlpPolicy", env, action_mask="info", buffer_size=50, learning_starts=100, seed=0)
+    assert model.learn(16).num_timesteps == 16
+    images = room.PPO("CnnPolicy", Pictures(Turns()), action_mask="info", n_steps=8, batch_size=8, n_epochs=1, seed=0)
+    assert images.learn(8).num_timesteps == 8
+
+
+def test_lives_after_a_reset_are_read_through_wrappers() -> None:
+    env = VecMonitor(DummyVecEnv([Lives]))
+    stream = open_stream(env, options=StreamOptions(terminal_on_life_loss=True))
+    stream.begin(0)
+    ends = [bool(stream.step(np.zeros(1, np.int64)).slots[-1].terminal[0]) for _ in range(2)]
+    assert ends == [True, False]

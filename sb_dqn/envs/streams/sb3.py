@@ -156,7 +156,9 @@ class SB3Stream(Stream):
 
     def _reset_infos(self) -> Sequence[Info]:
         """Returns the infos of each lane's latest reset, or empty ones if the env keeps none."""
-        return getattr(self.env, "reset_infos", None) or empty_infos(self.num_envs)
+        layers = (self.env, *(layer.venv for layer in wrappers_of(self.env)))  # a wrapper has empty ones of its own
+        infos = (getattr(layer, "reset_infos", None) or () for layer in layers)
+        return next((each for each in infos if any(each)), empty_infos(self.num_envs))
 
 
 def _copied(infos: Sequence[Info]) -> list[Info]:
