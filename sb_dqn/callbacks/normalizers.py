@@ -31,5 +31,6 @@ def sync_normalizer(training_env: object, eval_env: object) -> None:
             f"eval_env must be wrapped in VecNormalize like the training environment, got {type(eval_env).__name__}. Pass "
             f"VecNormalize(eval_env, training=False, norm_reward=False)."
         )
-    target.obs_rms = copy.deepcopy(source.obs_rms)
-    target.ret_rms = copy.deepcopy(source.ret_rms)
+    for name in ("obs_rms", "ret_rms"):
+        if (statistics := getattr(source, name, None)) is not None:  # norm_obs=False has none of observations
+            setattr(target, name, copy.deepcopy(statistics))

@@ -283,6 +283,16 @@ def test_normalizer_statistics_are_copied(model: Any) -> None:
         sync_normalizer(training, object())
 
 
+def test_statistics_of_rewards_alone_are_copied() -> None:
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="the peer, installed by the test extra")
+    env, eval_env = (
+        vec_env.VecNormalize(vec_env.DummyVecEnv([Game]), training=each, norm_obs=False) for each in (True, False)
+    )
+    model = DQN("MlpPolicy", env, learning_starts=1_000, seed=0)
+    model.learn(20, EvalCallback(eval_env, eval_freq=20, n_eval_episodes=1, verbose=0))
+    assert eval_env.ret_rms.count == env.ret_rms.count > 19
+
+
 @POSIX
 def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path: Path) -> None:
     """A full disk until step 40; then there is room again."""
