@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from sb_dqn.callbacks.base import BaseCallback, Every
-from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checkpoint.incremental.writer import BackgroundWrite
+from sb_dqn.envs.streams.sb3 import find_normalizer
 from sb_dqn.errors import ConfigurationError
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from sb_dqn.callbacks.base import BaseCallback, Every
 from sb_dqn.callbacks.compose import EventCallback, MaybeCallback
-from sb_dqn.callbacks.normalizers import sync_normalizer
 from sb_dqn.checks import check_int
 from sb_dqn.envs.streams.open import Stream, opened_here
+from sb_dqn.envs.streams.sb3 import sync_normalizer
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.evaluation import MAX_STEPS, Episodes, check_not_training, derive_seed, open_for_evaluation, play_episodes
 from sb_dqn.files import atomic_write

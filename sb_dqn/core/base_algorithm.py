@@ -22,7 +22,6 @@ from sb_dqn.acting.collector import ActingControl, Collector
 from sb_dqn.acting.predictor import Predictor
 from sb_dqn.actors.launch import make_collector
 from sb_dqn.callbacks.compose import MaybeCallback, as_callback
-from sb_dqn.callbacks.normalizers import find_normalizer
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.checks import check_int
 from sb_dqn.core import checkpointing, model_file
@@ -42,6 +41,7 @@ from sb_dqn.diagnosis.first_learn import FirstLearn
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.envs.streams.open import Stream
+from sb_dqn.envs.streams.sb3 import find_normalizer
 from sb_dqn.errors import ConfigurationError, MissingPart, checkpoint_errors, no_attribute
 from sb_dqn.exploration import Exploration
 from sb_dqn.exploration.config import ExplorationConfig

@@ -44,14 +44,15 @@ def test_as_a_child_of_every_n_timesteps(model: Any, make_loop: Any, tmp_path: P
 
 
 def test_statistics_of_a_normalizer_are_saved(model: Any, make_loop: Any, tmp_path: Path) -> None:
-    class VecNormalize:
+    class VecFrameStack:
+        def __init__(self, venv: Any) -> None:
+            self.venv = venv
+
+    class VecNormalize(VecFrameStack):
         def save(self, path: str) -> None:
             Path(path).write_text("statistics")
 
-    class VecFrameStack:
-        venv = VecNormalize()
-
-    model.env = VecFrameStack()
+    model.env = VecFrameStack(VecNormalize(object()))
     make_loop(model, CheckpointCallback(5, tmp_path, save_vecnormalize=True)).learn(ticks=5)
     assert names(tmp_path) == ["rl_model_5_steps.zip", "rl_model_vecnormalize_5_steps.pkl"]
     model.env = object()  # without VecNormalize

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from sb_dqn import DQN
 from sb_dqn.actors import OverlappedActors
 from sb_dqn.callbacks import BaseCallback, CallbackList, EvalCallback, StopTrainingOnRewardThreshold
+from sb_dqn.envs.streams.sb3 import sync_normalizer
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.full_disk import POSIX, files_limited_to
 
@@ -263,15 +264,14 @@ def test_a_best_mean_reward_set_by_the_user_is_kept_until_the_first_evaluation()
 
 
 def test_normalizer_statistics_are_copied(model: Any) -> None:
-    from sb_dqn.callbacks.normalizers import sync_normalizer
-
-    class VecNormalize:
-        def __init__(self, mean: float) -> None:
-            self.obs_rms, self.ret_rms = {"mean": mean}, {"mean": -mean}
-
     class Outer:
         def __init__(self, venv: Any) -> None:
             self.venv = venv
+
+    class VecNormalize(Outer):
+        def __init__(self, mean: float) -> None:
+            super().__init__(object())
+            self.obs_rms, self.ret_rms = {"mean": mean}, {"mean": -mean}
 
     training, evaluation = VecNormalize(5.0), VecNormalize(0.0)
     sync_normalizer(Outer(training), Outer(Outer(evaluation)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -219,3 +220,29 @@ def wrappers_of(env: EnvLike) -> Iterator[EnvLike]:
     while (inner := getattr(env, "__dict__", {}).get("venv")) is not None:  # getattr would search inner wrappers too
         yield env
         env = inner
+
+
+def find_normalizer(env: EnvLike) -> Any:
+    """Returns the `VecNormalize` among the wrappers around a `VecEnv`, or None."""
+    layers = (each for each in wrappers_of(env) if any(base.__name__ == "VecNormalize" for base in type(each).__mro__))
+    return next(layers, None)
+
+
+def sync_normalizer(training_env: object, eval_env: object) -> None:
+    """Copies the running statistics of the training environment to the evaluation environment.
+
+    Raises:
+        ConfigurationError: only the training environment is normalized.
+    """
+    source = find_normalizer(training_env)
+    if source is None:
+        return
+    target = find_normalizer(eval_env)
+    if target is None:
+        raise ConfigurationError(
+            f"eval_env must be wrapped in VecNormalize like the training environment, got {type(eval_env).__name__}. Pass "
+            f"VecNormalize(eval_env, training=False, norm_reward=False)."
+        )
+    for name in ("obs_rms", "ret_rms"):
+        if (statistics := getattr(source, name, None)) is not None:  # norm_obs=False has none of observations
+            setattr(target, name, copy.deepcopy(statistics))
