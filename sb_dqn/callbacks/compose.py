@@ -50,11 +50,15 @@ class EventCallback(BaseCallback):
 
 
 class CallbackList(BaseCallback):
-    """Calls callbacks in order; the training stops if at least one of them returns False, after all were called."""
+    """Calls callbacks in order; the training stops if at least one of them returns False, after all were called.
 
-    def __init__(self, callbacks: Iterable[BaseCallback]) -> None:
+    Args:
+        callbacks: callbacks of any type that `learn` accepts.
+    """
+
+    def __init__(self, callbacks: Iterable[MaybeCallback]) -> None:
         super().__init__()
-        self.callbacks = list(callbacks)
+        self.callbacks = [as_callback(callback, "a callback of CallbackList") for callback in callbacks]
 
     def children(self) -> Sequence[BaseCallback]:
         return self.callbacks
