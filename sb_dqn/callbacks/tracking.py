@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 import warnings
@@ -104,6 +105,8 @@ class TrackingCallback(BaseCallback):
             self._try(self._end_run, True)
             raise
         self._running = True
+        if not isinstance(self._sink, writer := writer_of(self.model.logger)):
+            self._sink = type("TrackerSink", (TrackerSink, writer), {})(self.tracker, self._log)
         self.model.logger.output_formats.append(self._sink)
 
     def state_dict(self) -> State:
@@ -193,6 +196,12 @@ class TrackerSink(KVWriter):
 
     def close(self) -> None:
         """Does nothing: the callback ends the run."""
+
+
+def writer_of(logger: object) -> type[Any]:
+    """Returns the class of the sinks that a logger writes to: that of Stable-Baselines3's logger is in its module."""
+    found = (getattr(sys.modules.get(base.__module__), "KVWriter", None) for base in type(logger).__mro__)
+    return next(filter(None, found), KVWriter)
 
 
 def run_settings(model: Trainer) -> Kwargs:

@@ -152,6 +152,18 @@ def test_wandb_has_every_log_line_at_its_step(wandb: Wandb) -> None:
     assert callback._sink not in model.logger.output_formats
 
 
+def test_wandb_has_the_log_lines_of_a_logger_of_stable_baselines3(wandb: Wandb) -> None:
+    theirs = pytest.importorskip("stable_baselines3.common.logger", reason="the peer, installed by the test extra")
+    own: Any = type("OwnLogger", (theirs.Logger,), {})  # a user's class
+    for number, kind in enumerate((theirs.Logger, own)):
+        model = quick(gamma=0.9)
+        model.set_logger(kind(None, []))
+        callback = WandbCallback()
+        model.learn(30, callback=callback, log_interval=2)
+        assert [line["time/episodes"] for line in wandb.runs[number].history] == [2, 4, 6]
+        assert callback._sink not in model.logger.output_formats
+
+
 def test_wandb_has_the_model_files(wandb: Wandb, tmp_path: Path) -> None:
     quick().learn(30, callback=WandbCallback(save_freq=12))
     artifacts = wandb.runs[0].artifacts
