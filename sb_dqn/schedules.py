@@ -22,7 +22,7 @@ class Schedule(abc.ABC):
 
     @abc.abstractmethod
     def values(self) -> tuple[float, ...]:
-        """Returns the values between which the schedule moves, in order; only the first one for a function."""
+        """Returns the values between which the schedule moves, in order; its two ends for a function."""
 
     def ends(self) -> tuple[float, float]:
         """Returns the first and the final value."""
@@ -31,8 +31,7 @@ class Schedule(abc.ABC):
 
     def rises(self) -> bool:
         """Returns True if the value increases anywhere; for a function only the two ends are compared."""
-        values = (*self.values(), self.ends()[1])
-        return any(after > before for before, after in pairwise(values))
+        return any(after > before for before, after in pairwise(self.values()))
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,6 @@ class FromProgress(Schedule):
         return float(self.function(max(0.0, 1.0 - step / max(horizon, 1))))
 
     def values(self) -> tuple[float, ...]:
-        return (self(0, 1),)
-
-    def ends(self) -> tuple[float, float]:
         return self(0, 1), self(1, 1)
 
 

@@ -136,6 +136,7 @@ def breaks(remaining: float) -> float:
         0, -1e-3, math.nan, math.inf, True, None, [0.1], {"lr": 0.1}, "-0.001", "nan", "inf", "0", "linear -1",
         "linear 0.1 -1", "linear nan", Constant(-1.0), Constant(math.nan), Linear(0.1, -0.1), Linear(math.inf, 0.1),
         Piecewise(((0, 0.1), (5, -0.1), (9, 0.1))), lambda remaining: -1.0, lambda remaining: math.nan,
+        lambda remaining: remaining - 0.1,
         lambda remaining: "fast", lambda: 0.1, breaks,
     ],
 )  # fmt: skip
@@ -147,6 +148,8 @@ def test_rates_that_are_refused(value: Any) -> None:
 def test_a_warm_up_may_begin_at_0() -> None:
     warm_up = Piecewise(((0, 0.0), (1000, 0.1), (2000, 0.0)))
     assert as_schedule("learning_rate", warm_up) is warm_up
+    by_progress = as_schedule("learning_rate", lambda remaining: 1e-3 * (1 - remaining))
+    assert [by_progress(step, 100) for step in (0, 50, 100)] == [0.0, 5e-4, 1e-3]
 
 
 def test_pairs_are_lines_between_points() -> None:

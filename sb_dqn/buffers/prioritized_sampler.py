@@ -73,10 +73,7 @@ class Prioritized:
         if not isinstance(self.initial, str):
             initial = check_float("prioritized_replay['initial']", self.initial, 0.0, above=True)
             set_fields(self, initial=initial)
-        name = "prioritized_replay['beta']"
-        schedule = as_schedule(name, self.beta, high=1.0, above=False)
-        check_float(f"{name}={self.beta!r}, its last value", schedule.ends()[1], 0.0, 1.0)
-        set_fields(self, beta=schedule)
+        set_fields(self, beta=as_schedule("prioritized_replay['beta']", self.beta, high=1.0, above=False))
 
 
 InputPriorities = Callable[[Tensor, Tensor], Tensor]

@@ -274,7 +274,7 @@ def seconds(function: Callable[[], Any]) -> float:
         ({"alpha": -0.1}, r"prioritized_replay\['alpha'\].*-0.1"),
         ({"beta": 1.5}, "beta.*1.5"),
         ({"beta": Linear(0.4, 1.1)}, "beta"),
-        ({"beta": lambda remaining: 2.0 - remaining}, "its last value"),
+        ({"beta": lambda remaining: 2.0 - remaining}, "the value of .*, got 2.0"),
         ({"eps": 0.0}, "eps.* > 0"),
         ({"initial": "mean"}, "initial.* must be 'max', 'td_error' or a number above 0, got 'mean'"),
         ({"initial": 0.0}, "initial"),
