@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABCMeta
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import new_class
 from typing import Any
-from weakref import ReferenceType
 
 import torch
 from stable_baselines3.common.policies import BaseModel, BasePolicy
 from torch import Tensor, nn
 
+from sb_dqn.acting.predictor import batch_masks
 from sb_dqn.checkpoint import atomic_write, model_info
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
@@ -31,8 +32,8 @@ from sb_dqn.types import Settings, State
 class PolicyMethods:
     """Methods that all of their policies have."""
 
-    _model: ReferenceType[Any]
-    """The model, which must outlive its policy."""
+    _model: Callable[[], Any]
+    """A weak reference to the model, which must outlive its policy."""
     observation_space: Space
     action_space: Space
 
@@ -44,13 +45,13 @@ class PolicyMethods:
     @property
     def device(self) -> torch.device:
         """Device of the networks."""
-        device: torch.device = self._model().device  # type: ignore[union-attr]
+        device: torch.device = self._model().device
         return device
 
     @property
     def optimizer(self) -> Any:
         """The optimizer of the model; `step` follows the gradients that `backward` adds to the parameters of the policy."""
-        return self._model().learner.optimizer  # type: ignore[union-attr]
+        return self._model().learner.optimizer
 
     @property
     def squash_output(self) -> bool:
@@ -122,7 +123,7 @@ class PolicyMethods:
 
     def predict(self, *args: object, **kwargs: object) -> Any:
         """Returns the actions and the next state; see `predict` of the model."""
-        return self._model().predict(*args, **kwargs)  # type: ignore[union-attr]
+        return self._model().predict(*args, **kwargs)
 
     def set_training_mode(self, mode: bool) -> None:
         """Does nothing: the training loop sets the mode of the networks."""
@@ -218,7 +219,7 @@ class ActorCriticMethods(PolicyMethods):
     def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Returns actions, values `[N, 1]` and log-probabilities `[N]`; actions of a Gaussian are not clipped to the bounds."""
         output = self.net(flat(obs))
-        drawn = torch.as_tensor(self.draw(self._model().rng.predict, len(output.value)))  # type: ignore[union-attr]
+        drawn = torch.as_tensor(self.draw(self._model().rng.predict, len(output.value)))
         distribution = output.policy
         sample = distribution.mode() if deterministic else distribution.sample(drawn.to(output.value.device))
         return to_actions(self.action_head, sample), output.value.unsqueeze(-1), distribution.log_prob(sample)
@@ -231,18 +232,25 @@ class ActorCriticMethods(PolicyMethods):
         values: Tensor = self.net.value(flat(obs))
         return values.unsqueeze(-1)
 
+    def _masks(self, obs: Obs, action_masks: Any) -> Tensor | None:
+        """Returns masks of a form that `predict` takes as `[N, (D,) A]`; None: all actions are legal."""
+        if action_masks is None:
+            return None
+        count, masks = len(next(iter(flat(obs).values()))), torch.as_tensor(action_masks).cpu().numpy()
+        return torch.from_numpy(batch_masks(self._model().predictor.actions, masks, count, empty=True)).to(self.device)
+
     def evaluate_actions(
-        self, obs: Obs, actions: Tensor, action_masks: Tensor | None = None
+        self, obs: Obs, actions: Tensor, action_masks: object = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Returns values `[N, 1]`, log-probabilities `[N]` of actions, and entropies `[N]`."""
-        output = self.net(flat(obs), action_masks)
+        output = self.net(flat(obs), self._masks(obs, action_masks))
         values = output.value.unsqueeze(-1)
         sample = to_samples(self.action_head, actions)
         return values, output.policy.log_prob(sample), output.policy.entropy(sample)
 
     def get_distribution(self, obs: Obs, action_masks: object = None) -> Any:
         """Returns the distribution over actions as an object of Stable-Baselines3 or its contrib package."""
-        mask = None if action_masks is None else torch.as_tensor(action_masks, dtype=torch.bool, device=self.device)
+        mask = self._masks(obs, action_masks)
         return sb3_distribution(self.net.policy(flat(obs), mask), self.action_space, mask)
 
 

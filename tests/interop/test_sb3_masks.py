@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import sb3_contrib
+import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
 
@@ -81,6 +82,32 @@ def test_a_loaded_model_of_theirs_learns_with_masks(cls: Any, tmp_path: Path) ->
     assert type(model) is cls
     assert model.action_mask == "info"
     assert model.learn(24).num_timesteps == 24
+
+
+class Branches(Turns):
+    """Actions of two branches, of which the second has three choices."""
+
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def action_masks(self) -> Any:
+        return np.ones(5, bool)
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize(("env", "count"), [(Turns(), 2), (Branches(), 5)])
+def test_a_policy_takes_masks_as_theirs(env: Any, count: int, as_tensors: bool) -> None:
+    model = room.MaskablePPO("MlpPolicy", env, n_steps=8, seed=0)
+    masks = np.ones((4, count), bool)
+    masks[:3, 1] = False  # so that action 0 is the only one, in the first branch
+    masks[3, 0] = False
+    obs, actions = torch.zeros(4, 1), torch.zeros(4, *env.action_space.shape)
+    passed = torch.from_numpy(masks) if as_tensors else masks
+    found = model.policy.get_distribution(obs, action_masks=passed)
+    log_prob = model.policy.evaluate_actions(obs, actions, action_masks=passed)[1]
+    torch.testing.assert_close(log_prob[:3], found.log_prob(actions)[:3])
+    assert log_prob[3] < -1e6  # action 0 is illegal
+    first = found.distributions[0] if count == 5 else found.distribution
+    assert first.probs.tolist() == [[1.0, 0.0]] * 3 + [[0.0, 1.0]]
 
 
 class Pictures(gymnasium.ObservationWrapper[Any, Any, Any]):
