@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
-from weakref import ReferenceType
 
 import torch
 from torch import Tensor
@@ -29,8 +28,8 @@ class HasModel:
 
     place: str
     """Where a policy has such a network, such as "nets.actor"."""
-    _model: ReferenceType[Any]
-    """The model, which must outlive the network."""
+    _model: Callable[[], Any]
+    """A weak reference to the model, which must outlive the network."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the network without its model, for copies and pickles."""
@@ -40,11 +39,11 @@ class HasModel:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> Any:
         """Returns the actions and the next state; see `predict` of the model."""
-        return self._model().predict(observation, state, episode_start, deterministic)  # type: ignore[union-attr]
+        return self._model().predict(observation, state, episode_start, deterministic)
 
     def save(self, path: Target) -> None:
         """Writes the model of the network; see `save` of the policy."""
-        self._model().policy.save(path)  # type: ignore[union-attr]
+        self._model().policy.save(path)
 
     @classmethod
     def load(cls, path: Target, device: object = "auto") -> Any:
