@@ -528,7 +528,8 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
 
     @property
     def policy_class(self) -> type[Any]:
-        return type(self.policy).__bases__[0]  # that which a program imports
+        chosen = self.arguments["policy"]
+        return chosen if isinstance(chosen, type) else type(self.policy).__bases__[0]  # that which a program imports
 
     @property
     def _last_obs(self) -> Any:

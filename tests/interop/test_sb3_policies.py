@@ -189,7 +189,9 @@ def test_the_policy_class_of_an_algorithm_makes_its_models_and_loads_their_polic
         policy_class(env.observation_space, env.action_space, lambda _: 1e-3)
     own = type("Own", (policy_class,), {})
     assert own.__mro__[1].__module__.startswith(("stable_baselines3.", "sb3_contrib."))
-    assert isinstance(getattr(room, name)(own, env, **size).policy, own)
+    model = getattr(room, name)(own, env, **size)
+    assert isinstance(model.policy, own)
+    assert model.policy_class is own
 
 
 def test_a_policy_file_of_stable_baselines3_is_refused(tmp_path: Path) -> None:
