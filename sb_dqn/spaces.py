@@ -77,6 +77,16 @@ def flatten_observation(observation: object, leaves: Container[str], path: str =
     return {path or "obs": np.asarray(observation)}
 
 
+def as_observation(obs: Any, space: Space) -> Any:
+    """Returns a flat dict as the observation that programs see: itself where the space is a Dict, else its only entry.
+
+    Args:
+        obs: with the keys of `flatten_space`.
+        space: of a model, which has a Dict in place of each Tuple.
+    """
+    return obs if isinstance(space, spaces.Dict) else obs["obs"]
+
+
 def leaf_shape(space: Space) -> tuple[int, ...]:
     """Returns the shape of one observation of a leaf space (`()` for Discrete)."""
     return tuple(space.shape or ())

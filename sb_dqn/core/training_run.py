@@ -26,6 +26,7 @@ from sb_dqn.envs.statistics import EpisodeStatistics
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, checkpoint_errors, user_stacklevel
 from sb_dqn.learning.learner_group import LearnerGroup
 from sb_dqn.logger import Logger, configure
+from sb_dqn.spaces import as_observation
 from sb_dqn.types import Experience, Info, ModelLike, Rows, State, Update
 
 NAMES = ("self", "total_timesteps", "rewards", "dones", "infos", "actions", "new_obs", "env", "callback")
@@ -189,7 +190,7 @@ class TickLocals(Mapping[str, Any]):
         if name == "new_obs":
             # copies: the stream writes into its own again
             obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}
-            return self.known.setdefault("new_obs", obs["obs"] if set(obs) == {"obs"} else obs)
+            return self.known.setdefault("new_obs", as_observation(obs, self.model.observation_space))
         if name == "dones":
             return np.any([slot.last & slot.valid for slot in rows.slots], axis=0) & rows.stepped
         return np.sum([np.where(slot.valid, slot.reward, 0) for slot in rows.slots], axis=0, dtype=np.float32)

@@ -49,6 +49,7 @@ from sb_dqn.sb3.settings import (
 )
 from sb_dqn.sb3_files import is_sb3_zip, read_sb3_zip
 from sb_dqn.sb3_files.settings import blueprint_of, with_their_layers
+from sb_dqn.spaces import as_observation
 from sb_dqn.types import Blueprint, EnvLike, Kwargs
 
 
@@ -535,10 +536,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
     def _last_obs(self) -> Any:
         """The newest observations; None before the first step in an environment."""
         rows = None if self.collector is None else self.collector.latest
-        if rows is None:
-            return None
-        obs = rows.slots[-1].obs
-        return obs["obs"] if set(obs) == {"obs"} else obs
+        return None if rows is None else as_observation(rows.slots[-1].obs, self.observation_space)
 
     @property
     def num_timesteps(self) -> int:

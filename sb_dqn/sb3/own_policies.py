@@ -18,7 +18,7 @@ from sb_dqn.nn.heads.state_dependent import StateDependentHead
 from sb_dqn.policies.actor_critic import ActorCriticPolicy
 from sb_dqn.policies.actor_critic_network import TowersConfig
 from sb_dqn.sb3.distributions import sb3_distribution, to_samples
-from sb_dqn.spaces import Space
+from sb_dqn.spaces import Space, as_observation
 
 ADAPTED = ("__init__", "_build_mlp_extractor")
 """Methods of a policy class that a user may override."""
@@ -122,6 +122,7 @@ class ActsByForward:
 
     action_head: Any
     net: Any
+    observation_space: Space
     action_space: Space
     predict_values: Any
     forward: Any
@@ -156,19 +157,14 @@ class ActsByForward:
 
     def act(self, obs: dict[str, Tensor], mask: Tensor | None, drawn: Tensor) -> tuple[Tensor, ...]:
         """Returns actions and outputs, see `ActorCriticPolicy.act`; they are sampled by torch's global generator."""
-        actions, value, log_prob = self.forward(_theirs(obs))
+        actions, value, log_prob = self.forward(as_observation(obs, self.observation_space))
         sample = to_samples(self.action_head, actions)
         extras = (sample,) if self.action_head.extras else ()
         return self.action_head.to_action(sample), value.flatten(), log_prob, *extras
 
     def value_step(self, obs: dict[str, Tensor], mask: Tensor | None) -> tuple[Tensor, ...]:
         """Returns values `[N]`, see `ActorCriticPolicy.value_step`."""
-        return (self.predict_values(_theirs(obs)).flatten(),)
-
-
-def _theirs(obs: dict[str, Tensor]) -> Any:
-    """Returns observations as the policies of Stable-Baselines3 take them."""
-    return obs["obs"] if set(obs) == {"obs"} else obs
+        return (self.predict_values(as_observation(obs, self.observation_space)).flatten(),)
 
 
 @cache

@@ -21,7 +21,16 @@ from sb_dqn.buffers.frame_stack import observations_at
 from sb_dqn.buffers.sequences import SequenceView
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.sb3.distributions import to_actions
-from sb_dqn.spaces import Actions, BoxActions, actions_of, flatten_observation, flatten_space, leaf_dtype, leaf_shape
+from sb_dqn.spaces import (
+    Actions,
+    BoxActions,
+    actions_of,
+    as_observation,
+    flatten_observation,
+    flatten_space,
+    leaf_dtype,
+    leaf_shape,
+)
 from sb_dqn.types import ActionArray, Array, Blueprint, BoolArray, EnvLike, Info, ModelLike, Observation, Rows, Slot
 
 
@@ -133,7 +142,7 @@ class ReplayView:
         lane, row = self._places()
         obs = observations_at(self.replay.ring, lane.flatten(), row.flatten() + later)
         arrays = {key: value.reshape(*row.shape, *value.shape[1:]).cpu().numpy() for key, value in obs.items()}
-        return arrays["obs"] if set(arrays) == {"obs"} else arrays
+        return as_observation(arrays, self.model.observation_space)
 
     def _after(self, column: Tensor) -> Array:
         lane, row = self._places()
@@ -287,19 +296,17 @@ class ReplayView:
                 "replay_buffer.sample must be called on a feed-forward model, got sequences. Call replay.sample(n)."
             )
         batch = self.replay.sample(batch_size)
-        plain = set(batch.obs) == {"obs"}
+        space = self.model.observation_space
         dones = (batch.discount == 0).float() if self.gamma else batch.discount.new_zeros(len(batch.discount))
         action = batch.action if batch.action.dim() > 1 else batch.action.unsqueeze(-1)
         discounts = batch.discount.where(dones == 0, batch.discount.new_tensor(self.gamma))
         columns = (
             self._scaled(action),
-            batch.next_obs["obs"] if plain else batch.next_obs,
+            as_observation(batch.next_obs, space),
             *(column.unsqueeze(-1) for column in (dones, batch.return_, discounts)),
         )
-        kind: Any = ReplayBufferSamples if plain else DictReplayBufferSamples
-        samples: ReplayBufferSamples | DictReplayBufferSamples = kind(
-            batch.obs["obs"] if plain else batch.obs, *columns
-        )
+        kind: Any = DictReplayBufferSamples if isinstance(space, spaces.Dict) else ReplayBufferSamples
+        samples: ReplayBufferSamples | DictReplayBufferSamples = kind(as_observation(batch.obs, space), *columns)
         return samples
 
 
@@ -397,7 +404,7 @@ class RolloutArrays:
         view = self.rollout.view
         obs, _ = view.observe(view.lane[:-1], view.row[:-1])
         arrays = {key: self._shaped(value) for key, value in obs.items()}
-        return arrays["obs"] if set(arrays) == {"obs"} else arrays
+        return as_observation(arrays, self.model.observation_space)
 
     @property
     def actions(self) -> Array:

@@ -23,6 +23,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError
 from tests.marks import SLOW, a_few
 
 room: Any = import_module("sb_dqn.sb3")
+callbacks: Any = import_module("sb_dqn.sb3.common.callbacks")
 buffers: Any = import_module("sb_dqn.sb3.common.buffers")
 make_vec_env: Any = import_module("sb_dqn.sb3.common.env_util").make_vec_env
 
@@ -109,6 +110,53 @@ def test_arrays_of_the_replay_buffer_are_what_the_environment_returned() -> None
     model.replay_buffer.extend(kept.observations, kept.next_observations, kept.actions, kept.rewards, kept.dones, infos)
     for name in ("observations", "next_observations", "actions", "rewards", "dones"):
         np.testing.assert_array_equal(getattr(model.replay_buffer, name)[-60:], getattr(kept, name))
+
+
+class OnlyObs(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """CartPole whose observations are dicts of one entry."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.observation_space = spaces.Dict({"obs": self.env.observation_space})
+
+    def observation(self, observation: Any) -> Any:
+        return {"obs": observation}
+
+
+policies: Any = import_module("sb_dqn.sb3.ppo.policies")
+
+
+class ReadsDicts(policies.MultiInputPolicy):  # type: ignore[misc]  # a class at run time
+    """Policy that reads an entry of its observations."""
+
+    def forward(self, obs: Any, deterministic: bool = False) -> Any:
+        assert obs["obs"].shape[1:] == (4,)
+        return super().forward(obs, deterministic)
+
+    def predict_values(self, obs: Any) -> Any:
+        assert obs["obs"].shape[1:] == (4,)
+        return super().predict_values(obs)
+
+
+def test_a_dict_with_one_entry_named_obs_stays_a_dict() -> None:
+    seen: list[Any] = []
+    model = room.DQN("MultiInputPolicy", OnlyObs(), buffer_size=100, learning_starts=10, seed=0)
+    model.learn(20, callback=lambda locals_, _: seen.append(locals_["new_obs"]))
+    buffer = model.replay_buffer
+    sampled = buffer.sample(3)
+    found = (*seen, model._last_obs, buffer.observations, buffer.next_observations)
+    assert all(obs.keys() == {"obs"} for obs in (*found, sampled.observations, sampled.next_observations))
+    rollouts: list[Any] = []
+
+    class Reads(callbacks.BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            rollouts.append(self.model.rollout_buffer.observations)
+
+    room.PPO(ReadsDicts, OnlyObs(), n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(16, callback=Reads())
+    assert rollouts[0]["obs"].shape == (16, 1, 4)
 
 
 def test_a_replay_buffer_is_dropped_and_taken_from_another_model() -> None:
