@@ -62,6 +62,7 @@ class EpisodeStatistics:
             if any_true(slot.last):
                 self._finish(slot)
         if self.finished:
+            self._record(rows)
             self._successes(rows)
         return self.finished
 
@@ -71,10 +72,15 @@ class EpisodeStatistics:
         for lane in np.flatnonzero(slot.last & slot.valid & (self.lengths > 0)).tolist():
             episode = Episode(float(self.returns[lane]), int(self.lengths[lane]), now, lane)
             self.finished.append(episode)
-            self.ep_info_buffer.append({"r": round(episode.return_, 6), "l": episode.length, "t": now})
             self.num_episodes += 1
             self.returns[lane] = 0
             self.lengths[lane] = 0
+
+    def _record(self, rows: Rows) -> None:
+        """Adds the finished episodes to the window."""
+        self.ep_info_buffer.extend(
+            {"r": round(episode.return_, 6), "l": episode.length, "t": episode.time} for episode in self.finished
+        )
 
     def _successes(self, rows: Rows) -> None:
         infos = rows.make_infos()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from stable_baselines3.common.utils import configure_logger
 
 from sb_dqn.core.training_run import Logs
-from sb_dqn.envs.statistics import Episode, EpisodeStatistics
-from sb_dqn.types import Rows, Slot
+from sb_dqn.envs.statistics import EpisodeStatistics
+from sb_dqn.types import Rows
 
 
 class TheirLogs(Logs):
@@ -36,21 +35,12 @@ class TheirLogs(Logs):
 class MonitorStatistics(EpisodeStatistics):
     """Statistics with the returns that a `Monitor` reports, where there is one: raw rewards and whole games."""
 
-    _computed: deque[dict[str, float]]
-    """Episodes that ended in this tick, by the rewards that the environment returned."""
     monitored = False
     """True if the environments have a Monitor: a lost life without its report ends no episode."""
 
-    def _finish(self, slot: Slot) -> None:
-        kept, self.ep_info_buffer = self.ep_info_buffer, deque()
-        super()._finish(slot)
-        self.ep_info_buffer, self._computed = kept, self.ep_info_buffer
-
-    def update(self, rows: Rows) -> list[Episode]:
-        self._computed = deque()
-        finished = super().update(rows)
-        if finished:
-            reported = [info["episode"] for info in rows.make_infos() if "episode" in info]
-            self.ep_info_buffer.extend(reported or ([] if self.monitored else self._computed))
-            self.monitored = self.monitored or bool(reported)
-        return finished
+    def _record(self, rows: Rows) -> None:
+        reported = [info["episode"] for info in rows.make_infos() if "episode" in info]
+        self.ep_info_buffer.extend(reported)
+        if not (reported or self.monitored):
+            super()._record(rows)
+        self.monitored = self.monitored or bool(reported)
