@@ -33,7 +33,7 @@ __all__ = [*ALGORITHMS, "ARS", "DDPG", "TD3", "TQC", "TRPO", "CrossQ", "HerRepla
 
 their_module("stable_baselines3")  # raises here if it is not installed
 import_module("ale_py")  # registers its ids
-install(__name__, REPLACED)
+install()
 
 
 def __getattr__(name: str) -> Any:

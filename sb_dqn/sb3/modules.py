@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -11,7 +11,10 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
+ROOM = __package__
+"""Name of the package that has the classes of this library."""
 PACKAGES = ("stable_baselines3", "sb3_contrib")
 
 
@@ -37,17 +40,10 @@ class _Copy(Loader):
 
     Args:
         sources: names of the modules to copy; of a name in several, the first counts.
-        room: package that has the classes.
-        ours: names of the classes.
     """
 
-    def __init__(self, sources: Sequence[str], room: str, ours: Collection[str]) -> None:
+    def __init__(self, sources: Sequence[str]) -> None:
         self.sources = sources
-        self.room = room
-        self.ours = ours
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
 
     def exec_module(self, module: ModuleType) -> None:
         for source in reversed(self.sources):
@@ -58,15 +54,16 @@ class _Copy(Loader):
             module.__doc__ = theirs.__doc__
             if (listed := vars(theirs).get("__all__")) is not None:
                 vars(module)["__all__"] = list(dict.fromkeys([*vars(module).get("__all__", ()), *listed]))
-        for name in vars(module).keys() & set(self.ours):
-            setattr(module, name, getattr(sys.modules[self.room], name))
+        room: Any = sys.modules[ROOM]
+        for name in vars(module).keys() & room.REPLACED.keys():
+            setattr(module, name, getattr(room, name))
         self._replace_policies(module)
         vars(module)["__getattr__"] = partial(submodule, module.__name__)
 
     def _replace_policies(self, module: ModuleType) -> None:
         """Puts the policies of this library in the place of those of an algorithm, under all their names."""
-        package = module.__name__.removeprefix(f"{self.room}.").partition(".")[0]
-        for alias, ours in import_module(f"{self.room}.policy").policy_classes(package).items():
+        package = module.__name__.removeprefix(f"{ROOM}.").partition(".")[0]
+        for alias, ours in import_module(f"{ROOM}.policy").policy_classes(package).items():
             if (theirs := vars(module).get(alias)) is not None:
                 vars(module).update({name: ours for name, value in vars(module).items() if value is theirs})
 
@@ -84,22 +81,13 @@ def submodule(parent: str, name: str) -> ModuleType:
 
 
 class Finder(MetaPathFinder):
-    """Finds `sb_dqn.sb3.common.callbacks` as a copy of `stable_baselines3.common.callbacks`, of sb3_contrib's, or of both.
-
-    Args:
-        room: name of the package.
-        ours: names of the classes of this library.
-    """
-
-    def __init__(self, room: str, ours: Collection[str]) -> None:
-        self.room = room
-        self.ours = ours
+    """Finds `sb_dqn.sb3.common.callbacks` as a copy of `stable_baselines3.common.callbacks`, of sb3_contrib's, or of both."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns the spec of a module below the room; None for other modules."""
-        inside = fullname.removeprefix(self.room + ".")
+        inside = fullname.removeprefix(ROOM + ".")
         if inside == fullname:
             return None
         specs = {f"{package}.{inside}": _spec_of(f"{package}.{inside}") for package in PACKAGES}
@@ -107,8 +95,7 @@ class Finder(MetaPathFinder):
         if not sources:
             return None
         is_package = any(spec is not None and spec.submodule_search_locations is not None for spec in specs.values())
-        loader = _Copy(sources, self.room, self.ours)
-        return ModuleSpec(fullname, loader, origin=sources[0], is_package=is_package)
+        return ModuleSpec(fullname, _Copy(sources), origin=sources[0], is_package=is_package)
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
@@ -118,7 +105,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
         return None
 
 
-def install(room: str, ours: Collection[str]) -> None:
-    """Makes the modules of Stable-Baselines3 importable below a package, with these classes of this library."""
+def install() -> None:
+    """Makes the modules of Stable-Baselines3 importable below `ROOM`, with the classes of this library."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.append(Finder(room, ours))
+        sys.meta_path.append(Finder())
