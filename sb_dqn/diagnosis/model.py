@@ -305,14 +305,10 @@ def make_step(learner: Any, online: nn.Module, gradients: Mapping[str, Tensor]) 
     copies: dict[int, Any] = {}
     optimizer = copy.deepcopy(learner.optimizer, copies)
     masters = [copies[id(master)] for master in learner.optimizer_step.masters]
-    if learner.optimizer_step.whole:
-        masters[0].grad = flat
-    else:
-        for name, master, grad in zip(names, masters, flat_views(flat, masters), strict=True):
-            master.grad = grad if name in gradients else None
+    for master, grad in zip(masters, flat_views(flat, masters), strict=True):
+        master.grad = grad if master.requires_grad else None
     optimizer.step()
-    values = flat_views(masters[0], parameters) if learner.optimizer_step.whole else masters
-    for parameter, value in zip(parameters, values, strict=True):
+    for parameter, value in zip(parameters, flat_views(flat_copy(masters), parameters), strict=True):
         parameter.copy_(value)
 
 
