@@ -170,11 +170,9 @@ class _Check:
     def _step_as_in_learn(self) -> None:
         """Plays up to 200 random actions through the checks of results that `learn` makes."""
         stream, space = open_stream(self.env), self.env.action_space
-        starts = getattr(actions_of(space), "starts", 0)  # the choices of a stream begin at 0
         stream.begin(self.seed)
-        for _ in range(min(self.steps, 200)):
-            action = np.asarray(space.sample())
-            stream.step((action - np.reshape(starts, action.shape) if starts else action)[None])
+        for _ in range(min(self.steps, 200)):  # the choices of a stream begin at 0
+            stream.step((np.asarray(space.sample()) - stream.action_shape.start)[None])
 
     def _play(self) -> None:
         """Plays random actions: looks at ends, scales, masks, seeds and speed."""
