@@ -373,8 +373,6 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
                 f"include must be names of constructor arguments, got {others}. Call save_replay_buffer, or save(path, full=True) for "
                 f"all that a continuation needs."
             )
-        if isinstance(path, (str, Path)):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
         arguments = self.arguments
         self.__dict__["arguments"] = saved_settings(arguments, set(exclude or ()) - wanted - {"policy"})
         try:
