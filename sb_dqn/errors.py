@@ -101,12 +101,12 @@ def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> 
         ) from None
 
 
-def nearest(name: str, allowed: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
-    """Returns `" Did you mean 'a' or 'b'?"` with the names closest to `name`, or those it abbreviates, or an empty string."""
+def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
+    """Returns `" Did you mean 'a' or 'b'?"` with up to three names closest to `name`, or those it abbreviates, or an empty string."""
     names = list(allowed)
-    close = difflib.get_close_matches(name, names, n=count, cutoff=cutoff)
+    close = difflib.get_close_matches(name, names, cutoff=cutoff)
     if not close:
-        close = [other for other in names if _abbreviates(name, other)][:count]
+        close = [other for other in names if _abbreviates(name, other)][:3]
     return f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
 
 

@@ -85,7 +85,7 @@ def newest_rows(ring: Ring, gamma: float, scale: Callable[[Tensor], Tensor]) -> 
     end = np.append((np.diff(places) != [[0], [1]]).any(0), True)  # of a lane, or of an episode
     returns = discounted_returns(rewards, terminal, (last | end) & ~terminal, gamma)
     masks = None if ring.mask is None else ring.mask.index_select(0, cells)
-    at = _spread(len(row), STATES).to(ring.device)
+    at = _spread(len(row)).to(ring.device)
     return Sample(
         observations_at(ring, lane[at], row[at]),
         None if masks is None else masks[at],
@@ -129,7 +129,7 @@ def greedy_episodes(model: ModelLike, env: EnvLike, gamma: float, episodes: int)
     cut = np.zeros(len(steps), np.bool_)
     cut[last] = ~ends[last]
     returns = discounted_returns(rewards, ends, cut, gamma)
-    at = _spread(len(steps), STATES).numpy()
+    at = _spread(len(steps)).numpy()
     keys = steps[0][0].keys()
     obs = {key: torch.from_numpy(np.stack([steps[i][0][key] for i in at])) for key in keys}
     length = float(np.mean(played.lengths)) if played.lengths else 0.0
@@ -145,13 +145,13 @@ def training_batch(experience: Any) -> Batch | None:
         return experience.sample(None, generator) if ring.can_start() else None
     view = experience.view
     pieces = getattr(experience, "pieces", getattr(view, "num_samples", view.places))
-    batch = experience.sample_from(_spread(pieces, STATES).to(ring.device))
+    batch = experience.sample_from(_spread(pieces).to(ring.device))
     lane, row = batch.place
     stored = row >= torch.from_numpy(ring.cursor).to(ring.device).take(lane) - ring.rows
     batch = batch._replace(weight=batch.weight * stored)
     return batch if bool(batch.weight.any()) else None
 
 
-def _spread(count: int, most: int) -> Tensor:
-    """Returns up to `most` evenly spaced numbers below `count`."""
-    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
+def _spread(count: int) -> Tensor:
+    """Returns up to `STATES` evenly spaced numbers below `count`."""
+    return torch.linspace(0, count - 1, min(count, STATES), dtype=torch.float64).round().long()

@@ -553,8 +553,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
     @exploration_rate.setter
     def exploration_rate(self, rate: float) -> None:
         """Sets epsilon; while learning the schedule lowers it."""
-        self.exploration.load_state_dict({"epsilon": rate})
-        self.exploration.epsilon = rate
+        self.exploration.epsilon = float(rate)
 
     @property
     def use_sde(self) -> bool:

@@ -85,7 +85,7 @@ def read_sb3_zip(path: Target) -> SB3Zip:
         data = _member(archive, "data", label, MAX_DATA)
         try:
             settings = parse_json(data)
-        except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{label}: member 'data' is no JSON ({error}). Load another copy.") from None
         if not isinstance(settings, dict):
             raise CheckpointError(f"{label}: member 'data' must be a dict, got {settings!r:.80}. Load another copy.")
@@ -132,7 +132,7 @@ def _member(archive: zipfile.ZipFile, name: str, label: str, limit: int | None =
             info
         ) as stream:  # in pieces: one call would decompress up to 2 GiB at once, even where the directory names less
             return b"".join(iter(lambda: stream.read(CHUNK), b""))
-    except (*UNREADABLE, KeyError, NotImplementedError, EOFError) as error:
+    except (*UNREADABLE, KeyError, EOFError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
