@@ -16,7 +16,7 @@ from sb_dqn.accelerate import Mode, are_small, choose_mode
 from sb_dqn.actors.launch import open_for_training
 from sb_dqn.actors.settings import MAX_LANES, Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
-from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_path, check_switch
+from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path, check_switch
 from sb_dqn.devices import computes_bfloat16
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.open import Stream
@@ -277,7 +277,7 @@ def epsilon_schedule(initial: float, final: float, fraction: float) -> Linear:
 
 def adam_eps(policy_kwargs: Settings | None, eps: float) -> Kwargs:
     """Returns `policy_kwargs` with an epsilon for Adam, unless they configure the optimizer."""
-    kwargs = dict(policy_kwargs or {})
+    kwargs = check_mapping("policy_kwargs", policy_kwargs)
     if not kwargs.keys() & {"optimizer_class", "optimizer_kwargs"}:
         kwargs["optimizer_kwargs"] = {"eps": eps}
     return kwargs
@@ -291,7 +291,7 @@ def own_features(policy: str | type[QPolicy], policy_kwargs: Settings | None, **
         policy_kwargs: keywords of the policy.
         by_kind: for this library's policies of a kind, "image" or "dict": keywords with the features extractor.
     """
-    kwargs, chosen = dict(policy_kwargs or {}), policy_class(policy, VALUE_POLICIES, QPolicy)
+    kwargs, chosen = check_mapping("policy_kwargs", policy_kwargs), policy_class(policy, VALUE_POLICIES, QPolicy)
     if chosen in VALUE_POLICIES.values() and not kwargs.keys() & {
         "features_extractor_class",
         "features_extractor_kwargs",

@@ -181,6 +181,13 @@ def test_a_distribution_has_a_loss_of_its_own(algorithm: Any) -> None:
         quick(algorithm=algorithm, loss="mse")
 
 
+@pytest.mark.parametrize("value", [7, "relu", [("net_arch", [64])]])
+def test_policy_kwargs_must_be_a_dict_for_every_class(value: Any) -> None:
+    for algorithm in Q_AGENTS.values():
+        with pytest.raises(ConfigurationError, match="policy_kwargs must be a dict of keyword arguments or None, got"):
+            quick(algorithm=algorithm, policy_kwargs=value)
+
+
 FOREIGN = {
     "n_atoms": CategoricalDQN, "v_min": CategoricalDQN, "priority": CategoricalDQN, "n_quantiles": QRDQN, "risk": IQN,
     "n_target_taus": IQN, "n_fractions": FQF, "entropy_coef": FQF, "q_lambda": PQN, "n_epochs": PQN,
