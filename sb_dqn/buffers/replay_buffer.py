@@ -360,12 +360,13 @@ class ReplayBuffer:
         """
         env_steps, pending, steps_since = (int(number) for number in state["cadence"])
         arrived = int(state["ring/cursor"].sum()) if "ring/cursor" in state else 0
-        most = arrived if self._minimum is None else env_steps  # those of the other learners count, too
-        if not (0 <= pending <= env_steps <= most and 0 <= steps_since <= env_steps):
+        if not (0 <= pending <= env_steps and 0 <= steps_since <= env_steps):
             raise CheckpointError(
-                f"counts of the replay state must be from 0 to its {arrived} rows, got {env_steps} env steps, {steps_since} "
-                f"since the last update and {pending} pending. The file is damaged. Load another copy."
+                f"counts of the replay state must be from 0 to its env steps, got {env_steps} env steps, {steps_since} since the "
+                f"last update and {pending} pending. The file is damaged. Load another copy."
             )
+        if self._minimum is None:  # those of a run of several learners are of all of them, the rows are of one
+            env_steps, pending, steps_since = (min(number, arrived) for number in (env_steps, pending, steps_since))
         for part, prefix in ((self.ring, "ring/"), (self.sampler, "sampler/")):
             part.load_state_dict({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
         if self.relabeler is not None:
