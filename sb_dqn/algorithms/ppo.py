@@ -126,9 +126,11 @@ class PPO(ActorCriticAlgorithm):
                 f"load(path, env=env, batch_size={value!r})."
             )
         self.rollout_config = replace(self.rollout_config, batch_size=size)
-        if self.stream is not None:
+        if self.stream is not None and self.collector is not None:
+            pending = self.collector.env_seed
             self._experience = None  # the next learn begins with a reset, and so with a new rollout
             self.attach(self.stream)
+            self.collector.env_seed = pending
         return size
 
     def before_updates(self) -> None:
