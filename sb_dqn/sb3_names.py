@@ -144,7 +144,9 @@ def wants_her(keyword: str, value: object) -> bool:
     return keyword == "replay_buffer_kwargs" and isinstance(value, Mapping) and bool(HER_KEYWORDS & value.keys())
 
 
-def assignment_error(cls: str, name: str, value: object, arguments: Collection[str]) -> str:
+def assignment_error(
+    cls: str, name: str, value: object, arguments: Collection[str], replaced: Mapping[str, str]
+) -> str:
     """Returns why `model.name = value` is refused, and the fix."""
     if name in SETTERS:
         return f"{name} of a model cannot be assigned. Call {SETTERS[name]}."
@@ -152,6 +154,8 @@ def assignment_error(cls: str, name: str, value: object, arguments: Collection[s
         return f"{name} of a model cannot be assigned. Use {RENAMED[name]}."
     if name in COMPUTED:
         return f"{name} of a model cannot be assigned, {COMPUTED[name]}."
+    if name in replaced:
+        return f"{name} must be unset for {cls}, got {value!r}. {replaced[name]}."
     if name not in arguments:
         return f"{name} of a model cannot be assigned, since it is read from its parts. Change the parts, or create another model."
     return (

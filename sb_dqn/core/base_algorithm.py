@@ -847,10 +847,11 @@ class BaseAlgorithm(ABC):
                 self.__dict__["arguments"] = {**arguments, name: self.change(name, value)}
                 return
             read_only = getattr(getattr(type(self), name, None), "fset", self) is None
-            reserved = name in SETTERS or name in RENAMED or name in arguments
+            replaced = self.replaced_arguments
+            reserved = name in SETTERS or name in RENAMED or name in arguments or name in replaced
             first = name in PARTS and name not in self.__dict__
             if read_only or (reserved and not first):
-                raise ConfigurationError(assignment_error(type(self).__name__, name, value, arguments))
+                raise ConfigurationError(assignment_error(type(self).__name__, name, value, arguments, replaced))
             super().__setattr__(name, value)
 
     def change(self, name: str, value: object) -> Any:

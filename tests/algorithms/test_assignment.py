@@ -10,7 +10,7 @@ import torch
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.errors import ConfigurationError
 from tests.marks import SLOW, a_few
-from tests.tiny import quick
+from tests.tiny import Tiny, quick
 
 ASSIGNED: list[Any] = [
     (DQN, {"gamma": 0.5, "batch_size": 7}, {}),
@@ -87,3 +87,29 @@ def test_an_annealed_horizon_goes_on_with_batches_of_another_size() -> None:
         ConfigurationError, match="gamma must be a number before and after an assignment, and n_steps too"
     ):
         model.gamma = 0.5
+
+
+def test_an_assigned_batch_size_keeps_the_seed_of_the_next_reset() -> None:
+    env = Tiny()
+    model: Any = quick(env, algorithm=PPO, n_steps=8, seed=None).learn(8)
+    assert set(env.seeds) == {None}
+    model.set_random_seed(3)
+    model.batch_size = 4
+    model.learn(8, reset_num_timesteps=False)
+    assert [seed for seed in env.seeds if seed is not None] == [model.rng.env_seed]
+    model.batch_size = 8
+    model.learn(8, reset_num_timesteps=False)  # the seed is of one reset
+    assert [seed for seed in env.seeds if seed is not None] == [model.rng.env_seed]
+
+
+def test_arguments_that_a_class_sets_itself_are_refused_with_their_reason() -> None:
+    for name, attribute, value, reason in [
+        ("R2D2", "batch_size", 8, "Set batch_B, the number of sequences"),
+        ("R2D2", "train_freq", 4, "Set replay_ratio"),
+        ("QRDQN", "loss", "mse", "Remove it: it is for scalar values"),
+        ("PPO", "actors", "overlapped", "Remove it: an on-policy algorithm learns only from actions of its current"),
+    ]:
+        model: Any = quick(algorithm=ALGORITHMS[name])
+        with pytest.raises(ConfigurationError, match=f"^{attribute} must be unset for {name}, got {value!r}. {reason}"):
+            setattr(model, attribute, value)
+        assert attribute not in vars(model)
