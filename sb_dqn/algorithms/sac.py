@@ -113,8 +113,8 @@ class SAC(OffPolicyAlgorithm):
         self._acts_at_warmup = warmup and self._redraws is not None
         if self._redraws is not None and replay.schedule.unit == "episode" and not self._redraws.within:
             raise ConfigurationError(
-                "sde_sample_freq must be >= 1 with train_freq in episodes, got -1: the noise would never change. Set it to 64, for "
-                "example."
+                f"sde_sample_freq must be >= 1 with train_freq in episodes, got {keywords['sde_sample_freq']}: the noise would never "
+                f"change. Set it to 64, for example."
             )
         switches: Kwargs = {} if self._redraws is None else {"use_sde": True}
         switches |= {} if bins is None else {"value_bins": bins}

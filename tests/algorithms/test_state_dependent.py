@@ -204,7 +204,11 @@ def test_noisy_actions_stay_within_the_bounds() -> None:
         ({"action_noise": {"sigma": [0.1] * 7}}, "sigma of action_noise must have . numbers, as the actions, got 7"),
         ({"action_noise": {"sigma": -1.0}}, "sigma of ActionNoise must be .* got -1"),
         ({"use_sde": 3}, "use_sde must be .* got 3"),
-        ({"use_sde": True, "train_freq": (1, "episode")}, "sde_sample_freq must be >= 1 with train_freq in episodes"),
+        ({"use_sde": True, "train_freq": (1, "episode")}, "sde_sample_freq must be >= 1 with .* in episodes, got -1:"),
+        (
+            {"use_sde": True, "sde_sample_freq": 0, "train_freq": (1, "episode")},
+            "sde_sample_freq must be >= 1 with .* in episodes, got 0:",
+        ),
         ({"use_sde": True, "policy_kwargs": {"full_std": 2}}, "full_std.* must be .* got 2"),
     ],
 )
