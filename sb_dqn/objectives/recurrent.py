@@ -44,7 +44,8 @@ class RecurrentReplayObjective:
         )
         loss, extras = self.inner(_on_features(online, "online"), _on_features(target, "target"), unrolled)
         steps = (self.sequences.batch_T, -1)
-        priority = sequence_priority(extras["priority"].view(steps), batch.weight.view(steps) > 0, self.sequences.eta)
+        of_steps = extras.get("priority", loss.detach()).view(steps)
+        priority = sequence_priority(of_steps, batch.weight.view(steps) > 0, self.sequences.eta)
         return loss, {**extras, "priority": priority}
 
     def _unroll(self, net: Network, batch: Batch, after: bool) -> tuple[Tensor, Tensor]:

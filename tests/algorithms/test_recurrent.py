@@ -515,6 +515,25 @@ def test_what_others_refuse() -> None:
         QLearning(Bootstrap(munchausen=Munchausen()), transform=rescaling(1e-3))
 
 
+def test_an_objective_without_priorities_gives_sequences_those_of_their_losses() -> None:
+    model = recurrent(lanes(2, partial(Tiny, length=20)), prioritized_replay=True, sequences={**SEQUENCES, "eta": 1.0})
+    objective = model.learner.objective
+    inner = objective.inner
+
+    def without_priority(*inputs: Any) -> Any:
+        loss, extras = inner(*inputs)
+        return loss, {name: value for name, value in extras.items() if name != "priority"}
+
+    objective.inner = without_priority
+    model.learn(60)
+    assert model._n_updates > 0
+    batch = model.replay.sample(4)
+    loss, extras = objective(model.policy.q_net, model.policy.q_net_target, batch)
+    largest = (loss * (batch.weight > 0)).view(6, 4).max(0).values  # with eta 1, of the 6 steps of each of 4 sequences
+    torch.testing.assert_close(extras["priority"], largest.detach())
+    assert not extras["priority"].requires_grad
+
+
 def test_the_log_leaves_out_steps_beyond_the_end_of_an_episode() -> None:
     model = recurrent(lanes(2, partial(Tiny, length=3)), learning_starts=40)
     model.learn(200)
