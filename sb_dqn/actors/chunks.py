@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -293,23 +293,3 @@ def pack_chunk(arrays: Mapping[str, Array], compress: bool) -> dict[str, Packed]
 def unpack_chunk(arrays: Mapping[str, Packed]) -> dict[str, Array]:
     """Returns what `Chunks.put` takes: the arrays that `pack_chunk` was called with, or with one slot instead of two."""
     return {name: unpack_images(x) if isinstance(x, PackedImages) else x for name, x in arrays.items()}
-
-
-class OwnChunks(Chunks):
-    """Chunks that hold the lanes of one worker only, in memory of its own.
-
-    Args:
-        layout: of the chunks of all lanes.
-        lanes: number of lanes of this worker.
-    """
-
-    def __init__(self, layout: ChunkLayout, lanes: int) -> None:
-        own = replace(layout, num_lanes=lanes)
-        super().__init__(own, np.zeros(max(own.nbytes, 1), np.uint8))
-        self._own = slice(0, lanes)
-
-    def write(self, place: int, tick: int, lanes: slice, rows: Rows) -> None:
-        super().write(place, tick, self._own, rows)
-
-    def take(self, place: int, lanes: slice | None = None) -> dict[str, Array]:
-        return super().take(place, self._own)

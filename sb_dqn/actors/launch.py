@@ -153,9 +153,7 @@ def _worker_collector(
         config, policy=policy, transform=unchanged, spectral_weights=None, mode=mode, later_mode=None
     )  # without what only this process has
     configs = [
-        pickled(
-            "policy", WorkerConfig(_for_lanes(remote.env, part), part.start, settings.lanes, remote.blueprint, config)
-        )
+        pickled("policy", WorkerConfig(_for_lanes(remote.env, part), part, remote.blueprint, config))
         for part in settings.lane_slices
     ]
     weights = Weights(control.policy.acting_network, control.normalizer)

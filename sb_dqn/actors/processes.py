@@ -288,7 +288,8 @@ def run_worker(pipe: Any, config: bytes, shared: SharedMemory, number: int) -> N
     torch.set_num_threads(1)
     worker = None
     try:
-        worker = Worker(cloudpickle.loads(config), Chunks(shared.layout, shared.chunks))
+        made = cloudpickle.loads(config)
+        worker = Worker(made, Chunks(shared.layout, shared.chunks), made.lanes)
         weights = shared.weight_copies()
         progress[number] = 0
         while not ending[number]:

@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from multiprocessing import util
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sb_dqn.actors.chunks import ChunkLayout, Chunks, OwnChunks, Report, pack_chunk, unpack_chunk
+from sb_dqn.actors.chunks import ChunkLayout, Chunks, Report, pack_chunk, unpack_chunk
 from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetState, Message, Request, StateAnswer
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import ChunkRequest, Worker
@@ -191,17 +192,16 @@ class RayWorker:
 
     Args:
         config: pickled `WorkerConfig`.
-        layout: of the chunks of all lanes.
-        lanes: number of lanes of this worker.
+        layout: of the chunks of its lanes alone.
         expected: versions of the learner's packages.
         home: id of the learner's node; images are compressed on other nodes.
     """
 
-    def __init__(self, config: bytes, layout: ChunkLayout, lanes: int, expected: Mapping[str, str], home: str) -> None:
+    def __init__(self, config: bytes, layout: ChunkLayout, expected: Mapping[str, str], home: str) -> None:
         torch.set_num_threads(1)
         self._config = config
         self._layout = layout
-        self._lanes = lanes
+        self._lanes = slice(0, layout.num_lanes)
         self._expected = expected
         self._compress = import_ray().get_runtime_context().get_node_id() != home
         self._failure: Failure | None = None
@@ -219,8 +219,8 @@ class RayWorker:
         if different:
             return
         try:
-            self._chunks = OwnChunks(self._layout, self._lanes)
-            self._worker = Worker(cloudpickle.loads(self._config), self._chunks)
+            self._chunks = Chunks(self._layout, np.zeros(max(self._layout.nbytes, 1), np.uint8))
+            self._worker = Worker(cloudpickle.loads(self._config), self._chunks, self._lanes)
         except Exception as error:
             self._failure = Failure.from_error(error)
 
@@ -239,35 +239,37 @@ class RayWorker:
         """Collects one chunk; returns it with its arrays."""
         if self._failure is None and not self._has_begun and request.seeds is None:
             self._failure = Failure("was started again by Ray, because its process or node had ended")
-        if self._failure is not None:
-            return self._failure
         self._has_begun = True
-        assert self._worker is not None
-        try:
-            *_, report = self._worker.collect(request, np.array(weights))  # Ray's array is read-only
+
+        def chunk(worker: Worker) -> tuple[Report, dict[str, Any]]:
+            *_, report = worker.collect(request, np.array(weights))  # Ray's array is read-only
             assert report is not None
-            return report, pack_chunk(self._chunks.take(request.place), self._compress)
-        except Exception as error:
-            self._failure = Failure.from_error(error)
-            return self._failure
+            return report, pack_chunk(self._chunks.take(request.place, self._lanes), self._compress)
+
+        return self._answer(chunk)
 
     def state(self, trust: bool) -> Failure | StateAnswer:
         """Returns the state of the worker, see `Worker.state`."""
-        assert self._worker is not None
-        return self._failure or StateAnswer(*self._worker.state(trust))
+        return self._answer(lambda worker: StateAnswer(*worker.state(trust)))
 
     def load_state(self, state: dict[str, Any], trust: bool) -> Failure | StateAnswer:
         """Restores a state."""
-        if self._failure is not None:
-            return self._failure
         self._has_begun = True
-        assert self._worker is not None
-        try:
-            self._worker.load_state(state, trust)
+
+        def load(worker: Worker) -> StateAnswer:
+            worker.load_state(state, trust)
             return StateAnswer(None, "")
-        except Exception as error:
-            self._failure = Failure.from_error(error)
-            return self._failure
+
+        return self._answer(load)
+
+    def _answer(self, call: Callable[[Worker], Any]) -> Any:
+        """Returns the result of `call`, or how the worker has ended."""
+        if self._failure is None and self._worker is not None:
+            try:
+                return call(self._worker)
+            except Exception as error:
+                self._failure = Failure.from_error(error)
+        return self._failure
 
 
 class WeightVersions:
@@ -392,7 +394,8 @@ class RayWorkers:
         part = self.lanes[worker]
         kind = ray.remote(num_cpus=self.settings.num_cpus, max_restarts=-1, max_task_retries=0)(RayWorker)
         home = ray.get_runtime_context().get_node_id()
-        return kind.remote(self.configs[worker], self.layout, part.stop - part.start, versions(), home)
+        layout = replace(self.layout, num_lanes=part.stop - part.start)
+        return kind.remote(self.configs[worker], layout, versions(), home)
 
     def _check_started(self, workers: Sequence[int]) -> None:
         ray = import_ray()

@@ -56,22 +56,15 @@ class WorkerConfig:
 
     Args:
         env: id or factory of all lanes, or a list of factories of this worker's lanes.
-        first_lane: number of its first lane within the model.
-        lanes: number of its lanes.
+        lanes: its lanes within the model.
         blueprint: spaces and lanes of the model.
         acting: what it shares with the model's other actors, with networks on the CPU.
     """
 
     env: EnvLike
-    first_lane: int
-    lanes: int
+    lanes: slice
     blueprint: Blueprint
     acting: ActingConfig
-
-    @property
-    def slice(self) -> slice:
-        """Its lanes within the model."""
-        return slice(self.first_lane, self.first_lane + self.lanes)
 
 
 class Weights:
@@ -122,13 +115,15 @@ class Worker:
     Args:
         config: what it is made from.
         chunks: memory to write rows to.
+        lanes: place of its lanes in the chunks.
     """
 
-    def __init__(self, config: WorkerConfig, chunks: Chunks) -> None:
-        self.config = config
+    def __init__(self, config: WorkerConfig, chunks: Chunks, lanes: slice) -> None:
         self.chunks = chunks
-        stream = open_lanes(config.env, config.lanes, config.acting.action_mask)
-        stream.number_lanes(config.first_lane)
+        self.lanes = lanes
+        first = config.lanes.start
+        stream = open_lanes(config.env, config.lanes.stop - first, config.acting.action_mask)
+        stream.number_lanes(first)
         normalizer = config.acting.normalization.build(config.blueprint, CPU)
         network = config.acting.policy.acting_network
         self.weights = Weights(network, normalizer)
@@ -137,7 +132,7 @@ class Worker:
         self._noise = torch.Generator(CPU)
         self._rng = np.random.default_rng(0)
         acting = replace(config.acting, transform=normalizer.observations, spectral_weights=self._spectral)
-        self.actor = Actor.build(acting, stream, self._rng, self._noise, first_lane=config.first_lane)
+        self.actor = Actor.build(acting, stream, self._rng, self._noise, first_lane=first)
 
     def collect(self, request: ChunkRequest, weights: npt.NDArray[np.float32]) -> Iterator[Report | None]:
         """Collects one chunk: yields None after each tick, then the report."""
@@ -151,7 +146,7 @@ class Worker:
         seeds = request.seeds
         for tick in range(self.chunks.layout.ticks):
             rows, seeds = self.actor.step(request.uniform) if seeds is None else self._begin(seeds), None
-            self.chunks.write(request.place, tick, self.config.slice, rows)
+            self.chunks.write(request.place, tick, self.lanes, rows)
             report.extras.append({name: np.array(values) for name, values in rows.extra.items()})
             if any(any_true(slot.last) for slot in rows.slots):
                 report.infos[tick] = [_plain(info) for info in rows.make_infos()]

@@ -21,6 +21,8 @@ import pytest
 from sb_dqn import DQN
 from sb_dqn.actors import ProcessActors, RayActors, as_actors, ray_actors
 from sb_dqn.actors.chunks import PackedImages, pack_chunk, unpack_chunk
+from sb_dqn.actors.processes import StateAnswer
+from sb_dqn.actors.worker import ChunkRequest, Seeds
 from sb_dqn.errors import ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, check_rows
 from tests.actors.test_process_ends import Simulated, is_running, numbers, run_script, wait_for
@@ -128,6 +130,41 @@ def test_a_ray_without_tokens_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
     model = DQN("MlpPolicy", Ledger, actors=RayActors(2), **SMALL)
     with pytest.raises(ConfigurationError, match=r"ray must be 2.52 or newer.*got 2.40.0.*Run pip install -U"):
         model.learn(10)
+
+
+class Forgets(Ledger):
+    """Cannot return its state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        raise ValueError("the book is closed")
+
+
+def ray_worker(env: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns the object of a Ray actor, in this process and without Ray."""
+    ray = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "here"))
+    monkeypatch.setattr(ray_actors, "import_ray", lambda: ray)
+    model: Any = DQN("MlpPolicy", env, actors=RayActors(1, lanes=2, chunk=5), **SMALL)
+    workers = model.collector.workers
+    worker = ray_actors.RayWorker(workers.configs[0], workers.layout, {}, "here")
+    worker.collect(ChunkRequest(0, 0, 0, True, None, Seeds(1, (1,))), workers.weights[0])
+    return worker
+
+
+def test_errors_of_an_environment_during_a_checkpoint_are_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = ray_worker(Forgets, monkeypatch)
+    assert "ValueError: the book is closed" in worker.state(False).cause
+    marker = tmp_path / "made"
+    marker.touch()
+    worker = ray_worker(partial(Ledger, "memory", marker=str(marker)), monkeypatch)
+    assert worker.state(False).state is not None
+    marker.unlink()
+    worker.renew()
+    for answer in (worker.state(False), worker.load_state({}, False)):
+        assert "MemoryError: no room for another environment" in answer.cause
+    worker.renew()
+    assert isinstance(worker.state(False), StateAnswer)
 
 
 @pytest.fixture(scope="module")
