@@ -65,11 +65,12 @@ class Collector(ABC):
         """To be called when the latest tick has been stored, before its updates; None: the collector needs no such call."""
         self.env_seed = control.env_seed
         """Seed of the next reset; None: the environments' own generators."""
+        self._latest: Rows | None = None
 
     @property
-    @abstractmethod
     def latest(self) -> Rows | None:
         """The latest tick; None if there is none to continue from."""
+        return self._latest
 
     @abstractmethod
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
@@ -122,9 +123,9 @@ class Collector(ABC):
         restarts = sum(getattr(each.env, "restarts", 0) for each in streams)
         return {"rollout/env_restarts": restarts} if restarts else {}
 
-    @abstractmethod
     def drop_latest(self) -> None:
         """Drops the latest tick, whose open rows are no longer those of the environment."""
+        self._latest = None
 
     def close(self) -> None:  # noqa: B027  # an empty default, on purpose
         """Ends what runs in the background; the environment stays open."""

@@ -51,7 +51,6 @@ class OverlappedCollector(Collector):
         super().__init__(stream, control)
         self.groups = groups
         self._turn = 0
-        self._latest: Rows | None = None
         # the group whose next step is to be started, and whether its actions are uniform
         self._next_step: tuple[LaneGroup, bool] | None = None
         for group in groups:
@@ -60,10 +59,6 @@ class OverlappedCollector(Collector):
             self.proceed = self._start_step
             for group in groups:
                 group.actor.observe = partial(control.observe, np.arange(group.lanes.start, group.lanes.stop))
-
-    @property
-    def latest(self) -> Rows | None:
-        return self._latest
 
     def rows(self, first: Rows | None = None) -> Iterator[Rows]:
         if first is None:
@@ -116,9 +111,6 @@ class OverlappedCollector(Collector):
             for number, group in enumerate(self.groups)
             for name, part in group.actor.saved_parts().items()
         }
-
-    def drop_latest(self) -> None:
-        self._latest = None
 
     def close(self) -> None:
         for group in self.groups:

@@ -59,7 +59,6 @@ class WorkerCollector(Collector):
         self.learner = learner
         self._write_weights = write_weights
         self._everyone = range(len(self.lanes))
-        self._latest: Rows | None = None
         self._clear()
         self._generation = 0  # of seeds: each start of lanes has its own
         self.restarts = 0
@@ -68,10 +67,6 @@ class WorkerCollector(Collector):
         self._warned: set[str] = set()
         self._rates: deque[tuple[float, int]] = deque(maxlen=100)
         self._staleness: deque[int] = deque(maxlen=100)
-
-    @property
-    def latest(self) -> Rows | None:
-        return self._latest
 
     def _clear(self) -> None:
         self._next_index = [0] * len(self.lanes)
@@ -325,9 +320,6 @@ class WorkerCollector(Collector):
             entries["actors/updates_behind"] = sum(self._staleness) / len(self._staleness)
         entries["actors/unread_chunks"] = sum(len(unread) for unread in self._unread)
         return entries | ({"rollout/env_restarts": self.restarts} if self.restarts else {})
-
-    def drop_latest(self) -> None:
-        self._latest = None
 
     def close(self) -> None:
         self.workers.close()
