@@ -30,7 +30,7 @@ Extras = dict[str, Array]
 """Arrays `[B, ...]` by name that are stored with the actions."""
 
 Inputs = tuple[Array, ...]
-"""Recurrent inputs of the network, see `RecurrentInputs`; empty for a feed-forward policy."""
+"""Recurrent inputs of the network, see `RecurrentState.inputs`; empty for a feed-forward policy."""
 
 Observe = Callable[[], Any]
 """Returns the observations of the open rows by key, arrays or tensors of the networks' device; called only if the network is

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from sb_dqn.policies.base import Policy, StochasticPolicy
 from sb_dqn.types import ActionArray, Array, FloatArray, IntArray, Rows, State, any_true
-
-
-class RecurrentInputs(NamedTuple):
-    """Recurrent inputs of the network for the open rows; zeros (no action) where an episode begins."""
-
-    action: ActionArray
-    """`[B, ...]`, the previous action."""
-    reward: Array
-    """`[B]` float32, the previous reward."""
-    state: Array
-    """`[B, P]` float32, the recurrent state."""
 
 
 class RecurrentState:
@@ -40,15 +28,20 @@ class RecurrentState:
         self.begins = self.last
         """`[B]`, True where an episode begins at these rows."""
 
-    def inputs(self, rows: Rows) -> RecurrentInputs:
-        """Returns the inputs for the open rows; stores which episodes begin and end there."""
+    def inputs(self, rows: Rows) -> tuple[ActionArray, Array, Array]:
+        """Returns the inputs for the open rows; stores which episodes begin and end there.
+
+        Returns:
+            Previous action `[B, ...]`, previous reward `[B]` float32 and recurrent state `[B, P]` float32; no action and zeros where
+            an episode begins.
+        """
         begins, self.last = rows.begins(self.last)
         previous = self.none if rows.action is None else rows.action
         action = np.where(begins.reshape(-1, *(1,) * (previous.ndim - 1)), self.none, previous)
         reward = np.where(begins, 0.0, rows.slots[-1].reward).astype(np.float32)
         state = np.where(begins[:, None], 0.0, self.state).astype(np.float32)
         self.begins = begins
-        return RecurrentInputs(action, reward, state)
+        return action, reward, state
 
     def state_dict(self) -> State:
         return {"state": torch.from_numpy(self.state.copy()), "last": torch.from_numpy(self.last.copy())}
