@@ -240,8 +240,7 @@ class View:
     def __call__(self, rows: Rows) -> object:
         obs = {key: value.copy() for key, value in rows.slots[-1].obs.items()}  # the stream overwrites its arrays
         if self.stack is not None:
-            for slot in rows.slots:
-                self.stack.push(slot)
+            self.stack.extend(rows)
             obs = self.stack.stacked()
         return obs if self.is_dict else obs["obs"]
 

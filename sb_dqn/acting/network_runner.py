@@ -12,7 +12,8 @@ import torch
 
 from sb_dqn.accelerate import Mode, accelerate
 from sb_dqn.accelerate.numpy_backend.function import NumpyFunction
-from sb_dqn.buffers.frame_stack import Read, RingObservations
+from sb_dqn.buffers.frame_stack import RingObservations, observations_at
+from sb_dqn.buffers.ring import Ring
 from sb_dqn.devices import PackedArrays, is_host_visible, pack, unpack
 from sb_dqn.nn.layers.noise import Noise
 from sb_dqn.nn.layers.norms import SpectralWeights
@@ -68,7 +69,7 @@ class NetworkRunner:
         self._on_arrays: Callable[..., Any] | None = None  # a trace that NumPy runs, without tensors
         self._is_host_visible = is_host_visible(self.device)
         self._packed: PackedArrays | None = None
-        self._read: Read | None = None  # reads the observations where they are in a ring of the device
+        self._ring: Ring | None = None  # of the observations, where they are on the device
 
     def __call__(self, obs: Observation, mask: BoolArray | None, *inputs: Array) -> tuple[Array, ...]:
         """Returns the outputs of a function of several outputs."""
@@ -95,9 +96,9 @@ class NetworkRunner:
         """Returns the outputs as arrays where NumPy runs the trace, else as tensors; several of a device follow all in one,
         see `pack`."""
         in_ring = isinstance(obs, RingObservations) and not self._is_host_visible
-        if in_ring and self._read is None and len(obs.lanes) == self._count:
+        if in_ring and self._ring is None and len(obs.lanes) == self._count:
             in_ring = False  # the trace of arrays serves as well
-        read = obs.read if in_ring else None
+        ring = obs.ring if in_ring else None
         arrays = [obs.lanes, obs.rows] if in_ring else [obs[key] for key in self.keys]
         arrays += inputs
         if mask is not None:
@@ -107,8 +108,8 @@ class NetworkRunner:
                 self.spectral_weights.trace(partial(accelerate, mode=self.mode, kept=()))
             self.spectral_weights.refresh()  # first, so that it is not part of a trace
         count = len(arrays[0])
-        if count != self._count or (mask is not None) is not self._masked or read is not self._read:
-            self._read = read
+        if count != self._count or (mask is not None) is not self._masked or ring is not self._ring:
+            self._ring = ring
             self._prepare(arrays, mask is not None)
         if self._noise is not None and self.generator is not None:
             (self._noise.renew if self._is_host_visible else self._noise.draw)(self.generator)
@@ -153,12 +154,12 @@ class NetworkRunner:
     @torch.no_grad()
     def _evaluate(self, *tensors: torch.Tensor) -> Any:
         mask, tensors = (tensors[-1], tensors[:-1]) if self._masked else (None, tensors)
-        if self._read is None:
+        if self._ring is None:
             count = len(self.keys)
             obs = dict(zip(self.keys, tensors[:count], strict=True))
         else:
             count = 2
-            obs = self._read(*tensors[:count])
+            obs = observations_at(self._ring, *tensors[:count])
         noise = {} if self.generator is None else {"noise": self._drawn_noise()}
         with nullcontext() if self.spectral_weights is None else self.spectral_weights.cached():
             outputs = self.function(self.transform(obs), mask, *tensors[count:], **noise)

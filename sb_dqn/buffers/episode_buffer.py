@@ -143,7 +143,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         rows = ring.rows
         while rows < needed:
             rows *= 2
-        self._use(self._make_ring(rows))
+        self.ring = self._make_ring(rows)
         self.ring.load_state_dict(ring.state_dict())
         held = self.ring.cursor - 1 - np.arange(min(int(ring.cursor.max()), ring.rows))[:, None]  # [n, B]
         self.extra = {name: _resized(column, held, rows) for name, column in self.extra.items()}
@@ -222,8 +222,7 @@ class EpisodeBuffer(OnPolicyBuffer):
                 "saved it."
             )
         if int(state["ring/rows"]) > self.ring.rows:
-            self._use(self._make_ring(int(state["ring/rows"])))
-            super().__init__(self.ring, self._shapes)
+            super().__init__(self._make_ring(int(state["ring/rows"])), self._shapes)
             self.view = self._make_view(self.ring, self._shapes)
         self._load_rows(state, {"finished", "begin", "oldest", "spent"})
         self.finished = [(lane, first, last) for lane, first, last in state["finished"].tolist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -12,10 +12,7 @@ from torch import Tensor
 from sb_dqn.buffers.ring import Ring
 from sb_dqn.buffers.ring_layout import Layout
 from sb_dqn.spaces import Space
-from sb_dqn.types import IntArray, Observation, Rows, Slot
-
-Read = Callable[[Tensor, Tensor], dict[str, Tensor]]
-"""Function of lanes and rows `[N]` that returns their observations."""
+from sb_dqn.types import IntArray, Observation, Rows
 
 
 def stack_cells(ring: Ring, cells: Tensor) -> Tensor:
@@ -63,21 +60,20 @@ class RingObservations(Mapping[str, Tensor]):
     A traced network reads them itself, from lanes and rows that are sent in one copy with its other inputs.
 
     Args:
-        read: function `observations_at` of the ring, the same object each time.
+        ring: the ring.
         lanes, rows: `[N]`, absolute rows.
-        device: device of the ring.
     """
 
-    def __init__(self, read: Read, lanes: IntArray, rows: IntArray, device: torch.device) -> None:
-        self.read = read
+    def __init__(self, ring: Ring, lanes: IntArray, rows: IntArray) -> None:
+        self.ring = ring
         self.lanes = lanes
         self.rows = rows
-        self.device = device
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The observations on the device."""
-        return self.read(*(torch.from_numpy(each).to(self.device) for each in (self.lanes, self.rows)))
+        places = (torch.from_numpy(each).to(self.ring.device) for each in (self.lanes, self.rows))
+        return observations_at(self.ring, *places)
 
     def __getitem__(self, key: str) -> Tensor:
         return self.tensors[key]
@@ -108,20 +104,12 @@ class FrameStack:
         self._columns = {key: column.numpy() for key, column in self.ring.obs.items()}  # the same memory
         self._last = self.ring.last.numpy()
 
-    def push(self, slot: Slot) -> None:
-        """Adds the arrived observations; the row after a `last` one starts a new stack."""
-        self.ring.arrive(slot)
-
-    def cut(self) -> None:
-        """Starts new stacks, because the stream restarts."""
-        self.ring.cut()
-
     def extend(self, rows: Rows) -> None:
-        """Adds the arrivals of a tick of all lanes."""
+        """Adds the arrivals of a tick of all lanes; the row after a `last` one, and a restart, start a new stack."""
         if rows.action is None:
-            self.cut()
+            self.ring.cut()
         for slot in rows.slots:
-            self.push(slot)
+            self.ring.arrive(slot)
 
     def stacked(self) -> Observation:
         """Returns the newest observation of every lane by key, as new arrays: `[B, K * C, H, W]` for frames, else

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ class OnPolicyBuffer(ABC):
     view: SampleView
 
     def __init__(self, ring: Ring, extras: Mapping[str, tuple[int, ...]] | None) -> None:
-        self._use(ring)
+        self.ring = ring
         self.num_samples = 0
         self._consumed = False
         self._shapes = shapes = {VALUE: (), **(extras or {})}
@@ -144,11 +143,6 @@ class OnPolicyBuffer(ABC):
         self._lanes: IntArray = np.arange(ring.num_lanes)
         self._open_last = np.zeros(ring.num_lanes, np.bool_)
         self._minimum: Callable[[int], int] | None = None
-
-    def _use(self, ring: Ring) -> None:
-        """Stores rows in a ring from now on."""
-        self.ring = ring
-        self._read = partial(observations_at, ring)
 
     @property
     @abstractmethod
@@ -256,7 +250,7 @@ class OnPolicyBuffer(ABC):
             mask = ring.mask
             if mask is not None:
                 mask = mask.index_select(0, torch.from_numpy(row % ring.rows * ring.num_lanes + lane).to(ring.device))
-            return RingObservations(self._read, lane, row, ring.device), mask
+            return RingObservations(ring, lane, row), mask
         obs, mask = self.view.observe(torch.from_numpy(lane), torch.from_numpy(row))
         return {key: x.numpy() for key, x in obs.items()}, None if mask is None else mask.numpy()
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.accelerate import numpy_version
-from sb_dqn.buffers.frame_stack import RingObservations, observations_at
+from sb_dqn.buffers.frame_stack import RingObservations
 from sb_dqn.buffers.hindsight import GoalRelabeler
 from sb_dqn.buffers.n_step_transitions import TransitionView
 from sb_dqn.buffers.ring import Ring
@@ -90,7 +89,6 @@ class ReplayBuffer:
         self.best_values: BestValues | None = None
         """Set where input priorities need the value of every observation at which an episode is truncated."""
         self._lanes: IntArray = np.arange(ring.num_lanes)
-        self._read = partial(observations_at, ring)
         self._minimum: Callable[[int], int] | None = None
         self._generator = torch.Generator().manual_seed(0)  # only for `sample`
         self._env_steps = 0  # env steps in this buffer: one that starts empty waits for `learning_starts` of its own
@@ -144,8 +142,8 @@ class ReplayBuffer:
         """Returns the newest observation of every lane, or of `lanes`, on the device of the buffer, frames stacked: the policy's
         input."""
         if lanes is None:
-            return RingObservations(self._read, self._lanes, self.ring.cursor - 1, self.ring.device)
-        return RingObservations(self._read, lanes, self.ring.cursor[lanes] - 1, self.ring.device)
+            return RingObservations(self.ring, self._lanes, self.ring.cursor - 1)
+        return RingObservations(self.ring, lanes, self.ring.cursor[lanes] - 1)
 
     def updates_due(self) -> int:
         """Returns the gradient steps to run now, and counts them as done; remainders are kept.

@@ -31,13 +31,12 @@ def test_stacks_for_acting_equal_those_of_replay_and_of_the_episodes(kind: str, 
     view, seen = TransitionView(ring, Horizon(ring.n_steps, 0.9)), {}
     for rows in islice(play(games, kind, rng, restart=17), 60):
         if rows.action is None:
-            acting.cut()
             ring.cut()
         else:
             ring.depart(rows.action)
         for slot in rows.slots:
             ring.arrive(slot)
-            acting.push(slot)
+        acting.extend(rows)
         stacked = acting.stacked()
         for lane, game in enumerate(games):
             episode = game.episodes[-1]
@@ -59,7 +58,7 @@ def test_returned_stacks_are_not_overwritten() -> None:
     acting = FrameStack(4, 1, SPACES)
     stacks = []
     for rows in islice(play([game], "NEXT_STEP", np.random.default_rng(0)), 8):
-        acting.push(rows.slots[0])
+        acting.extend(rows)
         stacks.append((acting.stacked()["camera"], acting.stacked()["camera"].copy()))
     assert all((stack == copy).all() for stack, copy in stacks)
     assert stacks[0][0].shape == (1, 4, 2, 3)

@@ -17,7 +17,7 @@ from sb_dqn.checkpoint import read_archive, write_archive
 from sb_dqn.envs.streams.base import Stream
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.spaces import flatten_space
-from sb_dqn.types import Batch, Slot
+from sb_dqn.types import Batch, Rows, Slot
 from tests.buffers.toy_rows import SPACES, Game, slot_of
 from tests.invariants import check_valid
 from tests.marks import ON_DEVICES_IN_FULL
@@ -217,4 +217,4 @@ def test_a_slot_without_masks_is_rejected_except_by_frame_stacks() -> None:
         ring.arrive(slot_of([Game(0, ["go"]).reset()]))
     slot: Slot = slot_of([Game(0, ["go"]).reset()])
     slot.mask = np.ones((1, 4), bool)
-    FrameStack(4, 1, SPACES).push(slot)
+    FrameStack(4, 1, SPACES).extend(Rows(None, (slot,), slot.valid, 0))

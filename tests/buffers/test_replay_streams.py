@@ -58,11 +58,8 @@ def run(kind: str, observation: str, lanes: int, n: int, k: int, life_loss: bool
     generator, compared = torch.Generator().manual_seed(0), 0
     rows = stream.begin(seed=3)
     for tick in range(105):
-        if rows.action is None:
-            acting.cut()
         replay.extend(rows)
-        for slot in rows.slots:
-            acting.push(slot)
+        acting.extend(rows)
         if tick % 25 == 24:
             replay.refresh()
             assert check_valid(ring) == (True, "valid")

@@ -102,11 +102,9 @@ def played(
     rows = stream.begin(seed=3)
     for tick in range(ticks):
         ring.cut() if rows.action is None else ring.depart(rows.action)
-        if rows.action is None:
-            acting.cut()
         for slot in rows.slots:
             ring.arrive(slot)
-            acting.push(slot)
+        acting.extend(rows)
         seen.append(acting.stacked()["obs"].copy())
         rows = stream.begin(seed=4) if tick == restart else stream.step(rng.integers(0, 3, stream.num_envs))
     ring.refresh_bounds()
