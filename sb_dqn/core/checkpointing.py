@@ -71,7 +71,8 @@ def resume_state(model: Model, trust: bool, incremental: bool) -> ResumeState:
             f"interrupted ones are stored as truncated. Give the environment a state_dict(); Atari has it with exact_resume=True.",
             stacklevel=user_stacklevel(),
         )
-    segmented = model.segmented_rows() if incremental else None
+    rows = model.replay.segmented_rows() if incremental and model.keeps_replay else None
+    segmented = rows if rows is not None and rows.cursor.any() else None
     columns = () if segmented is None else segmented.columns
     return ResumeState(
         session=run.state_dict(),
@@ -223,7 +224,9 @@ def _restore_run(model: Model, saved: model_file.SavedModel, trust: bool) -> Non
         )
     model_file.restore_parts(model.run_parts(), state.parts)
     model_file.restore_parts({"experience": model._experience}, {"experience": state.experience})
-    model.note_segments(state)
+    ring = model._experience.ring
+    if state.written and int(state.experience["ring/rows"]) == ring.rows:
+        ring.written.update(state.written)  # the segments that loaded rows lie in, so that they are not written again
     # the rows are in the buffer now: do not keep a second copy
     model._resume_state = replace(state, experience={}, rng=saved.parts["rng"], trusted=trust)
 

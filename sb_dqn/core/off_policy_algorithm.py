@@ -12,14 +12,12 @@ import torch
 from sb_dqn.accelerate import Mode
 from sb_dqn.buffers import ReplayBuffer
 from sb_dqn.buffers.hindsight import GoalRewards
-from sb_dqn.checkpoint import SegmentedRows
 from sb_dqn.checkpoint.format.zip_reader import Target
 from sb_dqn.checks import check_switch, set_fields
 from sb_dqn.core import model_file
 from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig
 from sb_dqn.core.keywords import OffPolicyKeywords
-from sb_dqn.core.model_file import ResumeState
 from sb_dqn.core.replay_config import ReplayConfig, TargetConfig
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MissingPart, user_stacklevel
@@ -250,17 +248,6 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         relabeler = None if self._experience is None else self.replay.relabeler
         if relabeler is not None and isinstance(relabeler.reward, GoalRewards):
             relabeler.reward.close()
-
-    def segmented_rows(self) -> SegmentedRows | None:
-        """Returns the rows that incremental checkpoints write to segments; None if there are none."""
-        rows = self.replay.segmented_rows()
-        return rows if rows.cursor.any() else None
-
-    def note_segments(self, state: ResumeState) -> None:
-        """Notes the segments that loaded rows lie in, so that they are not written again."""
-        ring = self.replay.ring
-        if state.written and int(state.experience["ring/rows"]) == ring.rows:
-            ring.written.update(state.written)
 
     @property
     def replay(self) -> ReplayBuffer:

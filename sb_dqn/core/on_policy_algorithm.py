@@ -131,12 +131,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             raise MissingPart("rollout requires an environment, got none. Call set_env(...) first.")
         return cast(OnPolicyBuffer, self._experience)
 
-    def segmented_rows(self) -> None:
-        """Returns None: a rollout is written to the checkpoint itself."""
-
-    def note_segments(self, state: Any) -> None:
-        """Does nothing: a rollout has no segments."""
-
     def save_replay_buffer(self, path: Target) -> Any:
         """Raises an error, since there is no replay.
 
