@@ -19,7 +19,7 @@ from sb_dqn.checks import check_float, set_fields
 from sb_dqn.devices import HostStage
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.schedules import Linear, Schedule, as_schedule
-from sb_dqn.types import IntArray, Slot
+from sb_dqn.types import IntArray
 
 PAPER_BETA = Linear(0.4, 1.0)
 """Schedule of beta from 0.4 at the start to 1 at the end of training, as in the paper."""
@@ -121,7 +121,7 @@ class PrioritizedSampler(Sampler):
         self.set_batch_size(batch_size)
         self._low: IntArray = np.zeros(ring.num_lanes, np.int64)  # the bounds for which the leaves are up to date
         self._high: IntArray = np.zeros(ring.num_lanes, np.int64)
-        self._stale = True
+        self._seen = -1  # of the ring's arrivals, up to which the leaves are up to date
         self._progress: tuple[int, int] | None = None
         self.advance(0, 1)
 
@@ -135,24 +135,20 @@ class PrioritizedSampler(Sampler):
         """See `Sampler.advance`; the next `refresh` sets `beta`."""
         self._progress = step, horizon
 
-    def add(self, slot: Slot) -> None:
-        """Marks the leaves as outdated; `refresh` finds the new rows by the ring's bounds."""
-        self._stale = True
-
     def refresh(self) -> None:
         """Sets beta, and writes the leaves of rows that have become start rows since the last call or no longer are."""
         schedule: Schedule = self.settings.beta
         if self._progress is not None:
             self.beta.fill_(check_float("prioritized_replay's beta", schedule(*self._progress), 0.0, 1.0))
         self._progress = None
-        if not self._stale:
+        if self._seen == self.ring.arrivals:
             return
         low, high = self.ring.intervals()
         lows = self._low, np.maximum(low, self._high)  # of the rows that may no longer start, then of the new ones
         highs = np.minimum(low, self._high), high
         self._low = low
         self._high = high
-        self._stale = False
+        self._seen = self.ring.arrivals
         num_gone = int(np.maximum(highs[0] - lows[0], 0).sum())
         lane, row = self.ring.rows_between(np.concatenate(lows), np.concatenate(highs))
         if self._changes is not None:
@@ -290,13 +286,13 @@ class PrioritizedSampler(Sampler):
     def preserve_state(self) -> Iterator[None]:
         """See `Sampler.preserve_state`."""
         bounds = self._low, self._high
-        stale, progress = self._stale, self._progress
+        seen, progress = self._seen, self._progress
         with super().preserve_state():
             try:
                 yield
             finally:
                 self._low, self._high = bounds
-                self._stale = stale
+                self._seen = seen
                 self._progress = progress
 
     # -- state
@@ -322,7 +318,7 @@ class PrioritizedSampler(Sampler):
         """
         ring, leaves = self.ring, self.tree.leaves
         self._low, self._high = ring.intervals()
-        self._stale = False
+        self._seen = ring.arrivals
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(self._low, self._high)
         cells = self._cells(lane, row)

@@ -118,7 +118,6 @@ class ReplayBuffer:
             self.ring.depart(rows.action, rows.extra, rows.departed)
         for slot in rows.slots:
             self.ring.arrive(slot)
-            self.sampler.add(slot)
             if self.best_values is not None and slot is not rows.slots[-1]:
                 self._value_truncations(slot, self.best_values)
         self._env_steps += rows.steps

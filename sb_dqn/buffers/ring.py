@@ -94,7 +94,9 @@ class Ring:
         self._rule_columns: StartRuleColumns | None = None  # None: every row may start a sample
         if not self.start_rule.plain:
             self._rule_columns = StartRuleColumns(self.start_rule, self.rows, self.num_lanes, self._writers)
-        self._bounds_current = True
+        self.arrivals = 0
+        """Changes with each arrival, and where other rows are loaded."""
+        self._bounds_at = 0  # of the arrivals that the bounds are up to date with
         self._many_in_bounds = False  # more than SCAN_LIMIT rows are in bounds; arrivals never reduce their number
         self._lanes: IntArray = np.arange(self.num_lanes)
         shape = 4, self.num_lanes
@@ -116,7 +118,7 @@ class Ring:
 
     def arrive(self, slot: Slot) -> None:
         """Stores the environment's output: one row in each valid lane, with an empty departing half."""
-        self._bounds_current = False
+        self.arrivals += 1
         if self._rule_columns is not None:
             self._rule_columns.count_rows(slot, self._open_last)
         where: Where
@@ -206,7 +208,7 @@ class Ring:
 
     def refresh_bounds(self) -> None:
         """Recomputes `lo`, `hi`, `edge`, `base` and `total` in place; must be called between arrivals and sampling."""
-        if self._bounds_current:
+        if self._bounds_at == self.arrivals:
             return
         self.flush()
         bounds = self._bounds_array
@@ -224,7 +226,7 @@ class Ring:
         if self._bounds_stage is not None:
             self._bounds_stage.send()
             self._bounds_array = self._bounds_stage.array
-        self._bounds_current = True
+        self._bounds_at = self.arrivals
 
     def startable(self) -> int:
         """Returns the number of rows in bounds over all lanes, `last` rows included."""
@@ -307,7 +309,7 @@ class Ring:
             self._rule_columns.load_state_dict(state)
         self.cursor[:] = cursor
         self._common_cursor = self._find_common_cursor()
-        self._bounds_current = False
+        self.arrivals += 1
         self._many_in_bounds = False
         open_cells = (cursor - 1) % self.rows * self.num_lanes + self._lanes
         self._open_last[:] = (cursor > 0) & self.last[torch.from_numpy(open_cells).to(self.device)].cpu().numpy()

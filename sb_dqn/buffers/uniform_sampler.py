@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring import Ring
-from sb_dqn.types import Slot
 
 
 class Sampler(ABC):
@@ -45,9 +44,6 @@ class Sampler(ABC):
         shape = (*self.noise_shape[:-1], batch_size)
         noise = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
         return self.locate(noise.to(self.ring.device))
-
-    def add(self, slot: Slot) -> None:  # noqa: B027 - the ring's bounds suffice for most samplers
-        """Updates the sampler after a slot has been written into the ring."""
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:  # noqa: B027 - most samplers have no priorities
         """Sets new priorities `[N]` of the rows `index` `[2, N]` (lane, absolute row)."""
