@@ -73,14 +73,17 @@ class Horizon:
         if self.within is not None:
             self.within.copy_(torch.arange(2, self.n_steps + 1) <= n_steps)
 
-    def steps_within(self, stop: Tensor) -> Tensor:
-        """Returns `[..., n - 1]` int64: 1 for each of the steps 2 .. n that belongs to the return, else 0.
+    def returns(self, reward: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns n-step returns `[...]` float32, and `[..., n - 1]` int64: 1 for each of the steps 2 .. n that belongs to the
+        return, else 0.
 
         Args:
+            reward: `[..., n]` scaled rewards; those after the end of an episode are not used.
             stop: `[..., n - 1]` bool, True where an episode ends after step 1 .. n - 1.
         """
         going = stop.logical_not().cumprod(-1)
-        return going if self.within is None else going * self.within
+        going = going if self.within is None else going * self.within
+        return reward[..., 0] + (reward[..., 1:] * self.powers[1:-1] * going).sum(-1), going
 
 
 class TransitionView:
@@ -167,9 +170,8 @@ class TransitionView:
         """
         ring, before = self.ring, ahead[:, :-1]
         stop = ring.terminal.take(before) | ring.last.take(before)
-        going = self.horizon.steps_within(stop)  # [N, n - 1]
-        later = (reward[:, 1:] * self._powers[1:-1] * going).sum(1)
-        return reward[:, 0] + later, going.sum(1, keepdim=True)
+        return_, going = self.horizon.returns(reward, stop)
+        return return_, going.sum(1, keepdim=True)
 
     @torch.no_grad()
     def input_priorities(self, lane: Tensor, row: Tensor) -> Tensor:

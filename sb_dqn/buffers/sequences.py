@@ -204,8 +204,7 @@ class SequenceView:
         # [T, N, n]: the steps 1 .. n after each row
         reward = self.scale(ring.reward.take(cells)[1:]).unfold(0, n, 1)
         stop = (terminal | ring.last.take(cells))[1:].unfold(0, n, 1)
-        going = self.horizon.steps_within(stop[..., :-1])  # [T, N, n - 1]
-        return_ = reward[..., 0] + (reward[..., 1:] * self._powers[1:-1] * going).sum(-1)
+        return_, going = self.horizon.returns(reward, stop[..., :-1])
         steps = going.sum(-1) + 1
         end = self._steps + steps
         return return_, self._powers.take(steps) * terminal.gather(0, end).logical_not(), end
