@@ -187,8 +187,7 @@ class PackedArrays:
         ]
         packed = self._stage.tensor
         self._tensors = [
-            packed[start : start + like.nbytes].view(_torch_dtype(like.dtype)).view(like.shape)
-            for start, like in places
+            packed[start : start + like.nbytes].view(torch_dtype(like.dtype)).view(like.shape) for start, like in places
         ]
 
     def fits(self, arrays: Sequence[Array]) -> bool:
@@ -220,7 +219,7 @@ def unpack(packed: Tensor, tensors: Sequence[Tensor]) -> list[Array]:
     start = 0
     for i in _packing_order(tensors):
         end = start + tensors[i].numel() * tensors[i].element_size()
-        arrays[i] = contents[start:end].view(_numpy_dtype(tensors[i].dtype)).reshape(tuple(tensors[i].shape))
+        arrays[i] = contents[start:end].view(numpy_dtype(tensors[i].dtype)).reshape(tuple(tensors[i].shape))
         start = end
     return arrays
 
@@ -235,10 +234,12 @@ def _form(arrays: Sequence[Array]) -> list[tuple[Any, ...]]:
 
 
 @cache
-def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    """Returns the torch dtype of the same numbers."""
     return torch.from_numpy(np.zeros(0, dtype)).dtype
 
 
 @cache
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Returns the NumPy dtype of the same numbers."""
     return np.dtype(torch.zeros(0, dtype=dtype).numpy().dtype)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from sb_dqn.buffers.ring_layout import ColumnSpec, Layout, StartRule, human_bytes
 from sb_dqn.buffers.staged_writes import Where
+from sb_dqn.devices import ALIGNMENT, aligned
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.types import Array, BoolArray, IntArray, Slot
 
 MAGIC = b"sb_dqn replay buffer: scratch\n\0\0"
-ALIGNMENT = 64
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 
@@ -161,7 +161,7 @@ def _map_file(
     tensors = {}
     for name, column in columns.items():
         tensors[name] = torch.from_numpy(np.memmap(path, column.dtype, "r+", offset, shapes[name]))
-        offset += -(-math.prod(shapes[name]) * column.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        offset += aligned(math.prod(shapes[name]) * column.dtype.itemsize)
     return tensors
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sb_dqn.buffers.ring_layout import ColumnSpec, human_bytes
-from sb_dqn.devices import ALIGNMENT, HostStage, aligned
+from sb_dqn.devices import ALIGNMENT, HostStage, aligned, numpy_dtype, torch_dtype
 from sb_dqn.errors import MemoryBudgetError
 from sb_dqn.types import Array, IntArray
 
@@ -74,7 +74,7 @@ def _groups(columns: Mapping[str, ColumnSpec], cells: Mapping[str, int], device:
         for name in names:
             first[name] = count
             count += -(-cells[name] // step) * step
-        dtype = torch.from_numpy(np.zeros(0, spec.dtype)).dtype
+        dtype = torch_dtype(spec.dtype)
         groups.append(ColumnGroup(torch.zeros((count, *spec.shape), dtype=dtype, device=device), first))
     return groups
 
@@ -96,7 +96,7 @@ class _GroupPacket:
 
     def attach(self, buffer: Array) -> None:
         """Adds the views of one of the two buffers of the stage."""
-        dtype = torch.zeros(0, dtype=self.group.storage.dtype).numpy().dtype
+        dtype = numpy_dtype(self.group.storage.dtype)
         self.index.append(buffer[self.index_at : self.index_at + self.capacity * 8].view(np.int64))
         values = buffer[self.values_at : self.values_at + self.capacity * self.cell_bytes].view(dtype)
         self.values.append(values.reshape(self.capacity, *self.shape))

@@ -73,7 +73,7 @@ def _flat(values: Iterable[Any]) -> list[Any]:
 
 def zeros(tensors: Iterable[torch.Tensor]) -> list[Any]:
     """Returns arrays like tensors that cannot be read."""
-    return [np.zeros(tuple(x.shape), devices._numpy_dtype(x.dtype)) for x in tensors]
+    return [np.zeros(tuple(x.shape), devices.numpy_dtype(x.dtype)) for x in tensors]
 
 
 def step(optimizer: OptimizerStep, gradient: torch.Tensor) -> None:
