@@ -109,6 +109,10 @@ class ReplayBuffer:
         """Returns the number of stored rows over all lanes."""
         return len(self.ring)
 
+    def describe(self) -> str:
+        """Returns one line of text that describes rows, lanes, size and location."""
+        return self.ring.layout.describe()
+
     def extend(self, rows: Rows) -> None:
         """Adds one tick: the departures of the last one (or the cut of a stream that restarts), then the arrivals."""
         restarted = rows.restarted()

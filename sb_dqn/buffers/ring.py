@@ -108,10 +108,6 @@ class Ring:
         self.lo, self.hi, self.edge, self.base = bounds
         self.total = self.edge[-1:]
 
-    def describe(self) -> str:
-        """Returns one line of text that describes rows, lanes, size and location."""
-        return self.layout.describe()
-
     def __len__(self) -> int:
         """Returns the number of stored rows over all lanes."""
         return int(np.minimum(self.cursor, self.rows).sum())

@@ -469,9 +469,8 @@ class BaseAlgorithm(ABC):
 
     def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once what a user may not expect."""
-        buffer = experience.ring.describe() if self.keeps_replay else experience.describe()
         low = " in bf16" if self.precision == "bf16" else ""
-        print(f"{type(self).__name__} on {self.device}{low}: {buffer}")
+        print(f"{type(self).__name__} on {self.device}{low}: {experience.describe()}")
         if stream.options.protocol:
             print(
                 f"Atari protocol {stream.options.protocol!r}; choose by make_atari_env(..., protocol='classic' or 'sticky')"

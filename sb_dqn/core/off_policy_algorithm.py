@@ -100,7 +100,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
                 self.replay.best_values = self._best_values
             if stream.repeated_frames > 1:
                 warnings.warn(
-                    f"{self.replay.ring.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
+                    f"{self.replay.describe()}: each row holds {stream.repeated_frames} frames, though each frame is needed "
                     f"once. Frames are stored once if VecFrameStack, or VecTransposeImage around it, is the outermost wrapper and "
                     f"the observation is one uint8 image; call open_stream(env, frame_stack=1) to store stacks without this warning.",
                     stacklevel=user_stacklevel(),

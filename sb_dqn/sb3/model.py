@@ -199,8 +199,7 @@ class Sb3Conventions(Algorithm):  # type: ignore[misc]  # it uses the methods an
 
     def _print_summary(self, stream: Stream, experience: Any) -> None:
         """Prints once the size of the buffer, and what frequencies count."""
-        size = experience.ring.describe() if self.keeps_replay else experience.describe()
-        print(f"{type(self).__name__} on {self.device}: {size}")
+        print(f"{type(self).__name__} on {self.device}: {experience.describe()}")
         if self.keeps_replay and stream.num_envs > 1:
             print(
                 f"sb_dqn.sb3: train_freq counts steps of all {stream.num_envs} environments at once, as in Stable-Baselines3; "

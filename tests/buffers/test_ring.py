@@ -58,7 +58,7 @@ def test_sizes() -> None:
     assert (ring.rows, ring.capacity, len(ring)) == (12_500, 100_000, 0)
     assert ring.layout.bytes_per_row == 84 * 84 + 1 + 4 + 1 + 1
     assert ring.layout.nbytes == 100_000 * ring.layout.bytes_per_row + 84 * 84
-    assert ring.describe() == "replay of 100,000 rows (8 x 12,500): 673.6 MiB in memory, 7,063 bytes a row"
+    assert ring.layout.describe() == "replay of 100,000 rows (8 x 12,500): 673.6 MiB in memory, 7,063 bytes a row"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path) -> None:
     for name, column in plain.columns.items():
         assert torch.equal(column, mapped.columns[name]), name
     assert check_everything(mapped, TransitionView(mapped, Horizon(mapped.n_steps, GAMMA)), games, NOISE)
-    assert "in file" in mapped.describe()
+    assert "in file" in mapped.layout.describe()
     assert path.read_bytes().startswith(MAGIC)
 
 

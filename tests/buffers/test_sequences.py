@@ -408,7 +408,7 @@ def test_states_are_stored_at_every_kth_row_only() -> None:
     assert per_row == 4 * 1024 // 40 + 1 + 8 + 1  # rounded up; two values and a flag
     assert dense.layout.bytes_per_row - plain.layout.bytes_per_row == 4 * 1024 + 8
     assert sparse.layout.nbytes < 1.02 * plain.layout.nbytes
-    assert f"{sparse.layout.bytes_per_row:,} bytes a row" in sparse.describe()
+    assert f"{sparse.layout.bytes_per_row:,} bytes a row" in sparse.layout.describe()
 
 
 def test_state_columns_count_before_allocation() -> None:
