@@ -65,7 +65,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             exploration=exploration,
         )
         self.has_critic = has_critic
-        self.rollout_config: Any = replace(rollout, extras=self.policy.extras)
+        self.rollout_config: Any = rollout
         if self.stream is not None:
             self.attach(self.stream)
 
@@ -77,7 +77,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
             )
         self.normalizer.set_lanes(stream.num_envs)
         if self._experience is None:
-            self._use_experience(self.rollout_config.build(stream, self.device, self.normalizer))
+            self._use_experience(self.rollout_config.build(stream, self.device, self.normalizer, self.policy.extras))
             if self.logs.verbose:
                 self._print_summary(stream, self.rollout)
         observe = self.rollout.open_observation if self.blueprint.frame_stack > 1 else None

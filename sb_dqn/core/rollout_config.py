@@ -15,6 +15,9 @@ from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.normalize import Normalizer
 
+ExtraShapes = Mapping[str, tuple[int, ...]] | None
+"""Shapes by name of what a policy stores with its actions besides the value."""
+
 
 def make_ring(stream: Stream, device: torch.device, rows: int, what: str, fix: str) -> Ring:
     """Returns a ring with `rows` rows per lane for the lanes and spaces of `stream`.
@@ -41,7 +44,6 @@ class RolloutConfig:
         gamma: discount per env step, [0, 1].
         lambda_: lambda of the returns, [0, 1].
         lambda_name: name of the constructor argument for `lambda_`.
-        extras: shapes by name of what is stored with the actions besides the value.
         sequence_length: steps of a training sequence of a recurrent policy; None: single samples.
 
     Raises:
@@ -54,7 +56,6 @@ class RolloutConfig:
     gamma: float
     lambda_: float
     lambda_name: str = "gae_lambda"
-    extras: Mapping[str, tuple[int, ...]] | None = None
     sequence_length: int | None = None
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class RolloutConfig:
             lambda_=check_float(self.lambda_name, self.lambda_, 0.0, 1.0),
         )
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> RolloutBuffer:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, extras: ExtraShapes) -> RolloutBuffer:
         """Returns a rollout buffer for the lanes and spaces of `stream`.
 
         Raises:
@@ -81,7 +82,7 @@ class RolloutConfig:
             self.batch_size or self.n_steps * stream.num_envs,
             self.gamma,
             self.lambda_,
-            self.extras,
+            extras,
             scale=normalizer.rewards,
             length=self.sequence_length or 1,
         )
@@ -116,7 +117,6 @@ class EpisodeConfig:
         gamma: discount per env step, [0, 1].
         lambda_: lambda of the returns, [0, 1].
         baseline: replaces the value where none is learned; None: the value stored with the action.
-        extras: shapes by name of what is stored with the actions besides the value.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -126,7 +126,6 @@ class EpisodeConfig:
     gamma: float
     lambda_: float = 1.0
     baseline: Baseline | None = None
-    extras: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         set_fields(
@@ -136,7 +135,7 @@ class EpisodeConfig:
             lambda_=check_float("gae_lambda", self.lambda_, 0.0, 1.0),
         )
 
-    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer) -> EpisodeBuffer:
+    def build(self, stream: Stream, device: torch.device, normalizer: Normalizer, extras: ExtraShapes) -> EpisodeBuffer:
         """Returns an episode buffer for the lanes and spaces of `stream`.
 
         Raises:
@@ -147,12 +146,12 @@ class EpisodeConfig:
             fix = "Use fewer lanes, fewer episodes_per_update, or an env with a time limit"
             return make_ring(stream, device, rows, f"episodes of {rows} rows", fix)
 
-        def view_of(ring: Ring, extras: Mapping[str, tuple[int, ...]]) -> EpisodeView:
-            view = EpisodeView(ring, ring.capacity, self.gamma, self.lambda_, extras, normalizer.rewards)
+        def view_of(ring: Ring, shapes: Mapping[str, tuple[int, ...]]) -> EpisodeView:
+            view = EpisodeView(ring, ring.capacity, self.gamma, self.lambda_, shapes, normalizer.rewards)
             view.baseline = self.baseline
             return view
 
-        return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, self.extras)
+        return EpisodeBuffer(ring_of, self.episodes_per_update, view_of, extras)
 
 
 CollectionConfig = RolloutConfig | EpisodeConfig
