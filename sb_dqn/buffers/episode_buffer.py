@@ -27,11 +27,9 @@ class EpisodeView(SampleView):
 
     Attributes:
         baseline: replaces the value if none is learned. If None, it is the policy's value output.
-        num_samples: number of samples.
     """
 
     baseline: Baseline | None = None
-    num_samples = 0
 
     def prepare(self, where: IntArray, extra: Extras) -> None:
         """Finds the samples and computes their targets.
@@ -49,7 +47,7 @@ class EpisodeView(SampleView):
         columns = {name: torch.from_numpy(column).to(device).flatten(0, 1) for name, column in extra.items()}
         return_, _ = self._targets(cells, row, columns[VALUE].take(cells))
 
-        self.num_samples = count = int(length.sum())
+        count = int(length.sum())
         step_of = np.concatenate([np.arange(steps) for steps in length])
         lane_of, row_of = np.repeat(where[:, 0], length), np.repeat(where[:, 1], length) + step_of
         place = torch.from_numpy((row_of - start[lane_of]) * ring.num_lanes + lane_of).to(device)
@@ -166,7 +164,7 @@ class EpisodeBuffer(OnPolicyBuffer):
         missing = self._without_value(last, lane)
         self._evaluate(last[missing], lane[missing], value_of)
         self.view.prepare(where, self.extra)
-        self.num_samples = self.view.num_samples
+        self.num_samples = int((where[:, 2] - where[:, 1]).sum())
 
     def synchronize(self, minimum: Callable[[int], int]) -> None:
         """Raises an error, since episodes end at different times for each learner.
