@@ -135,13 +135,13 @@ def check_keywords(cls: type[Any], keywords: Settings) -> None:
     Raises:
         ConfigurationError: a keyword is unknown. The message names the closest ones, or the reason for SB3's.
     """
-    allowed = constructor_arguments(cls)
+    allowed = _keywords(cls)
     for name, value in keywords.items():
         if name in cls.replaced_arguments:
             raise ConfigurationError(
                 f"{name} must be unset for {cls.__name__}, got {value!r}. {cls.replaced_arguments[name]}."
             )
-        if name in allowed or name in _keywords(cls):
+        if name in allowed:
             continue
         if name in UNUSED_KEYWORDS:
             reason, fix = HER if wants_her(name, value) else (UNUSED_KEYWORDS[name], "Leave it out")

@@ -155,7 +155,7 @@ class BaseAlgorithm(ABC):
         self.learners = LearnerGroup.of_process()
         rng = Generators(training.seed, CPU)
         self.blueprint, self.stream = open_environment(env, training.action_mask, training.actors)
-        self.policy = policy.build(self.blueprint, rng, CPU)
+        self.policy = policy.build(self.blueprint, rng)
         device = self.learners.use_device(training.choose_device(self.policy, batch_size))
         prefer_fast_kernels(device)
         self.policy.to(device)

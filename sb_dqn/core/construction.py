@@ -330,13 +330,13 @@ class PolicyConfig(Generic[P]):
         arguments, self.optimizer = split_policy_kwargs(self.policy, policy_kwargs)
         self.arguments = {**arguments, **config}
 
-    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> P:
-        """Returns the networks for an environment; the generators' `init_seed` determines their weights."""
+    def build(self, blueprint: Blueprint, rng: Generators) -> P:
+        """Returns the networks for an environment, on the CPU; the generators' `init_seed` determines their weights."""
         arguments = self.arguments
         if blueprint.frame_stack > 1 and ("channels" in arguments or not _reads_channels_first(blueprint)):
             arguments = {**arguments, "channels": "first"}  # the model stacks frames [C, H, W] along their first axis
         with torch_seeded(rng.init_seed):
-            return self.policy(blueprint.observation_space, blueprint.action_space, **arguments).to(device)
+            return self.policy(blueprint.observation_space, blueprint.action_space, **arguments)
 
     def mode(self, policy: P, device: torch.device, torch_compile: bool) -> Mode:
         """Returns how updates run. Those of recurrent policies run eagerly on the CPU: a trace would contain each time
@@ -386,8 +386,8 @@ class QPolicyConfig(PolicyConfig[QPolicy]):
         super().__init__(policy, policy_kwargs, VALUE_POLICIES, QPolicy, config=network)
         self.has_target = has_target
 
-    def build(self, blueprint: Blueprint, rng: Generators, device: torch.device) -> QPolicy:
-        policy = super().build(blueprint, rng, device)
+    def build(self, blueprint: Blueprint, rng: Generators) -> QPolicy:
+        policy = super().build(blueprint, rng)
         if policy.config.iterations and not shared_outputs(policy.q_net):
             raise ConfigurationError(
                 f"{type(policy.q_net).__name__} must have several heads with target='shared', got one. Make it from its `config`, "

@@ -352,7 +352,7 @@ class TrainingRun:
             self.locals.set_rows(rows)
             self.callback.update_locals(self.locals)
             go_on = self.callback.on_step()
-        if go_on and self.log_interval and self.count() - self.logged >= self.log_interval:
+        if go_on and self.count() - self.logged >= self.log_interval:
             self.write_log()
         while self.calls_after_tick:
             self.calls_after_tick.pop(0)()
