@@ -20,7 +20,7 @@ from functools import partial
 from importlib import metadata
 from multiprocessing import util
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -32,6 +32,8 @@ from sb_dqn.actors.processes import CLOSE_SECONDS, POLL, STARTUP, Failure, GetSt
 from sb_dqn.actors.settings import RayActors
 from sb_dqn.actors.worker import ChunkRequest, Worker
 from sb_dqn.errors import ConfigurationError, EnvironmentFault, import_extra
+
+T = TypeVar("T")
 
 PACKAGES = ("sb_dqn", "torch", "numpy", "gymnasium")
 """Packages whose versions must be the same on all nodes; Ray compares its own and Python's."""
@@ -262,14 +264,16 @@ class RayWorker:
 
         return self._answer(load)
 
-    def _answer(self, call: Callable[[Worker], Any]) -> Any:
+    def _answer(self, call: Callable[[Worker], T]) -> Failure | T:
         """Returns the result of `call`, or how the worker has ended."""
-        if self._failure is None and self._worker is not None:
-            try:
-                return call(self._worker)
-            except Exception as error:
-                self._failure = Failure.from_error(error)
-        return self._failure
+        if self._failure is not None:
+            return self._failure
+        assert self._worker is not None  # where it could not be made, there is a failure
+        try:
+            return call(self._worker)
+        except Exception as error:
+            self._failure = Failure.from_error(error)
+            return self._failure
 
 
 class WeightVersions:
