@@ -17,6 +17,7 @@ from sb_dqn.runs.trust import ask_before_import, ask_before_starting, trust_opti
 
 if TYPE_CHECKING:
     from sb_dqn.runs.evaluation_options import RunOptions
+    from sb_dqn.runs.run import Run
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +177,6 @@ def _resume_from_train(
     """Runs `train ... --resume RUN`; rejects settings that contradict those of the run."""
     from sb_dqn.runs.run import find_run
     from sb_dqn.runs.settings_syntax import canonical, typed_options
-    from sb_dqn.runs.training import resume_run
 
     run = find_run(path, unfinished=True)
     identity = {"algorithm": None if algo is None else canonical(algo), "env_id": env_id}
@@ -191,10 +191,17 @@ def _resume_from_train(
             f"{path} must be resumed with its own settings, got {', '.join([*different, *fixed])}. Remove these arguments, or "
             f"start another run without --resume."
         )
-    ask_before_import(run, trust=False)
-    ask_before_starting(run, trust=False)
+    _resume(run, timesteps, device or "auto", False, options)
+
+
+def _resume(run: Run, timesteps: int | None, device: str, trust: bool, options: RunOptions) -> None:
+    """Asks what must be asked before, and resumes a run with as many learners as it had."""
+    from sb_dqn.runs.training import resume_run
+
+    ask_before_import(run, trust)
+    ask_before_starting(run, trust)
     start_learners(run.config.get("learners", 1))
-    resume_run(run, timesteps, device or "auto", options)
+    resume_run(run, timesteps, device, options)
 
 
 @click.command(short_help="Resume an interrupted run, or train a finished one further.")
@@ -206,13 +213,8 @@ def _resume_from_train(
 def resume(run: Path, timesteps: int | None, device: str, trust: bool, options: RunOptions) -> None:
     """Resume RUN in its folder: exactly from the newest full checkpoint, else from the saved model."""
     from sb_dqn.runs.run import find_run
-    from sb_dqn.runs.training import resume_run
 
-    found = find_run(run, unfinished=True)
-    ask_before_import(found, trust)
-    ask_before_starting(found, trust)
-    start_learners(found.config.get("learners", 1), ["--trust"])
-    resume_run(found, timesteps, device, options)
+    _resume(find_run(run, unfinished=True), timesteps, device, trust, options)
 
 
 def bar_wanted(progress: bool | None) -> bool:

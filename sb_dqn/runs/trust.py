@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from sb_dqn.runs.learner_processes import PARENT
 
 if TYPE_CHECKING:
     from sb_dqn.runs.run import Run
@@ -65,7 +68,7 @@ def ask_before_starting(run: Run, trust: bool) -> None:
 
 
 def _ask(what: str, trust: bool) -> None:
-    if trust:
+    if trust or PARENT in os.environ:  # the process that started this learner has asked
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"--trust must be set: {what}. Pass it if you know who made the run.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import pickle
 import shutil
 import socket
@@ -30,6 +31,7 @@ from sb_dqn.plotting import plot_curve
 from sb_dqn.remotes.files import check_names, model_among
 from sb_dqn.remotes.open import FolderRemote, new_folder, open_remote
 from sb_dqn.runs.folder import FinalEvaluation, Result, write_config, write_result
+from sb_dqn.runs.learner_processes import PARENT
 from tests.hub.hub_server import READER, TOKEN, HubState, serve
 
 pytest.importorskip("huggingface_hub")
@@ -777,6 +779,18 @@ def test_a_pulled_run_may_be_trusted(foreign: Path, call: Call, monkeypatch: pyt
     assert status == 0, error
     assert Path("ran").exists()
     assert "on foreign_module:Foreign-v0: mean return" in output
+
+
+def test_the_learners_of_a_run_do_not_ask_again(foreign: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their questions would be invisible, as their output is."""
+    for name in (PARENT, "WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    command = ("train", "--resume", foreign, "--timesteps", 9, "--final-episodes", 0)
+    assert "--trust must be set" in " ".join(call(*command)[2].split())
+    assert not Path("ran").exists()
+    monkeypatch.setenv(PARENT, str(os.getppid()))
+    assert call(*command)[0] == 0
+    assert Path("ran").exists()
 
 
 def test_an_environment_that_is_named_needs_no_trust(foreign: Path, call: Call) -> None:
