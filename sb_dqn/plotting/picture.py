@@ -311,7 +311,7 @@ def draw_rows(axes: Axes, rows: Mapping[str, Row], numbers: Sequence[int], digit
 
 def number_text(value: float) -> str:
     """Returns three significant digits, or all digits before the point from 1,000 on."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def _label_ends(figure: Figure, axes: Axes, lines: Sequence[Series]) -> None:

@@ -348,7 +348,16 @@ def test_few_high_scores_do_not_squeeze_a_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.98765, "0.988"), (-81.35, "-81.3"), (999.4, "999"), (12345.6, "12,346"), (0.0, "0")]
+    ("value", "text"),
+    [
+        (0.98765, "0.988"),
+        (-81.35, "-81.3"),
+        (999.4, "999"),
+        (999.7, "1,000"),
+        (-999.5, "-1,000"),
+        (12345.6, "12,346"),
+        (0.0, "0"),
+    ],
 )
 def test_numbers_have_three_digits_but_no_exponent(value: float, text: str) -> None:
     assert number_text(value) == text
