@@ -22,6 +22,7 @@ from sb_dqn.cli.report.settings import settings_table
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting.series import Series, thinned
 from sb_dqn.plotting.svg import draw_chart, round_numbers, same_unit
+from sb_dqn.presets import find_preset
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import group_runs
 from tests.marks import SLOW
@@ -29,6 +30,8 @@ from tests.marks import SLOW
 MONITOR = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n20.0,20,1.0\n40.0,40,2.0\n60.0,60,4.0\n'
 LOG = "time/total_timesteps,train/q_mean,train/td_error,train/loss\n20,,,\n60,1.5,0.5,0.25\n120,2.5,0.25,0.5\n"
 SETTINGS: dict[str, Any] = {"learning_rate": 0.25, "batch_size": 64, "gamma": 0.99, "tau": 0.05}
+PRESET = find_preset("DQN", "CartPole-v1")
+assert PRESET is not None
 VOID = {"meta", "img", "br", "path"}
 """Elements without an end tag; `path` closes itself."""
 
@@ -99,7 +102,7 @@ def make_run(
         "env_kwargs": {},
         "policy": "MlpPolicy",
         "n_timesteps": 120,
-        "preset": {"name": "CartPole-v1", "source": "the Zoo"},
+        "preset": {"name": "CartPole-v1", "source": PRESET.source},
         "settings": {**settings, "seed": seed},
         "versions": {"sb_dqn": "0.2.0", "torch": "2.9.1"},
         "platform": "Linux-6.1",
@@ -194,6 +197,13 @@ def test_settings_that_differ_from_preset_and_defaults_are_marked(tmp_path: Path
     (rate,) = [row for row in special if row.name == "learning_rate"]
     assert (rate.cells[0].text, rate.preset, rate.default) == ("0.25", "linear 0.001", "0.0001")
     assert "gamma" in {row.name for row in ordinary}
+
+
+def test_the_preset_of_a_file_is_not_that_of_the_catalogue(tmp_path: Path) -> None:
+    """Files of `sb-dqn tune` name their entry after the environment, too."""
+    run = Run(make_run(tmp_path / "run", preset={"name": "CartPole-v1", "source": "sb-dqn tune DQN CartPole-v1"}))
+    (groups,) = group_runs([run]).values()
+    assert {row.preset for rows in settings_table(groups) for row in rows} == {""}
 
 
 def test_run_that_goes_on_with_a_line_half_written(tmp_path: Path) -> None:
