@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sb_dqn.callbacks.base import BaseCallback
@@ -34,26 +36,43 @@ class TrainingFilm(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self.num_timesteps == 0:
-            self._on_step()  # the untrained agent; raises before training where nothing can be rendered or written
+            self._film()  # the untrained agent; raises before training where nothing can be rendered or written
 
     def _on_step(self) -> bool:
+        with self._training_continues(CLIPS), _system_errors():
+            self._film()
+        return True
+
+    def _film(self) -> None:
         clips = self.folder / CLIPS
         part = clips / "part.mp4"  # what a killed run leaves is no clip
-        with self._training_continues(CLIPS):
-            clips.mkdir(exist_ok=True)
-            play_rendered(
-                self.model,
-                self.env_id,
-                self.env_kwargs,
-                lambda rate: VideoFile(part, rate),
-                seed=self.model.seed,
-                max_steps=CLIP_STEPS,
-            )
-            os.replace(part, clips / f"step-{self.num_timesteps:09d}.mp4")
-        return True
+        clips.mkdir(exist_ok=True)
+        play_rendered(
+            self.model,
+            self.env_id,
+            self.env_kwargs,
+            lambda rate: VideoFile(part, rate),
+            seed=self.model.seed,
+            max_steps=CLIP_STEPS,
+        )
+        os.replace(part, clips / f"step-{self.num_timesteps:09d}.mp4")
 
     def _on_training_end(self) -> None:
         clips = sorted((self.folder / CLIPS).glob("step-*.mp4"))
         if clips:
-            with self._training_continues(FILM):
+            with self._training_continues(FILM), _system_errors():
                 join_videos(clips, self.folder / FILM)
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raises the `OSError` that is the first cause of another error, such as that of a full disk while an environment renders."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, OSError):
+            raise cause from None
+        raise

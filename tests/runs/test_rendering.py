@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sb_dqn import DQN
+from sb_dqn.callbacks import EveryNTimesteps
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.runs.rendering import ATARI_RATE, Frame, VideoFile, Window, open_rendered
+from sb_dqn.runs.training_film import TrainingFilm
 from tests.marks import SLOW, a_few
 
 
@@ -73,9 +77,11 @@ def test_atari_shows_the_game_that_the_agent_plays(protocol: str) -> None:
     stream.close()
 
 
-def replace_imageio(monkeypatch: pytest.MonkeyPatch, get_writer: Callable[..., Any]) -> None:
+def replace_imageio(
+    monkeypatch: pytest.MonkeyPatch, get_writer: Callable[..., Any], get_reader: Callable[..., Any] | None = None
+) -> None:
     package, module = ModuleType("imageio"), ModuleType("imageio.v2")
-    vars(module)["get_writer"] = get_writer
+    vars(module).update(get_writer=get_writer, get_reader=get_reader)
     vars(package)["v2"] = module
     monkeypatch.setitem(sys.modules, "imageio", package)
     monkeypatch.setitem(sys.modules, "imageio.v2", module)
@@ -144,6 +150,36 @@ def test_unwritable_video_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         video.show(np.zeros((4, 4, 3), np.uint8))
     with pytest.raises(ConfigurationError, match="film.mp4 must be writable, got: No space left"):
         video.close()
+
+
+def test_a_disk_that_is_full_after_the_first_clip_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pygame", reason="gymnasium renders CartPole with pygame (extra render)")
+
+    class Writer:
+        def __init__(self, path: Path, **_: Any) -> None:
+            self.full = (tmp_path / "film" / "step-000000000.mp4").exists()
+            path.touch()
+
+        def append_data(self, frame: Frame) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+
+        def close(self) -> None: ...
+
+    class Frames(list[Frame]):
+        def get_meta_data(self) -> dict[str, float]:
+            return {"fps": 50.0}
+
+    replace_imageio(monkeypatch, Writer, lambda path: nullcontext(Frames([np.zeros((4, 4, 3), np.uint8)])))
+    model = DQN("MlpPolicy", "CartPole-v1", learning_starts=20, seed=0, device="cpu")
+    film = EveryNTimesteps(20, TrainingFilm(tmp_path, "CartPole-v1", {}))
+    with pytest.warns(UserWarning, match="was not written, training continues: No space left") as said:
+        model.learn(60, callback=film)
+    assert model.num_timesteps == 60
+    assert [str(each.message).split()[0] for each in said] == ["film", "training.mp4"]
+    assert [path.name for path in (tmp_path / "film").glob("step-*")] == ["step-000000000.mp4"]
 
 
 @pytest.mark.parametrize(
