@@ -317,6 +317,10 @@ def test_spaces(tmp_path: Path) -> None:
         ("{}", "must have a setting"),
         ("a: [", "must be a readable YAML file"),
         ("a: &a [*a]", "must be a readable YAML file, got .*an alias that contains itself"),
+        ("dqn:", "dqn in .*space.yaml must be a mapping of settings to choices and ranges, got None"),
+        ("dqn: {like: foo}", "like of dqn in .* must be another algorithm .*, got 'foo'"),
+        ("dqn: {like: dqn}", "like of dqn in .* must be another algorithm .*, got 'dqn'"),
+        ("DQN: {like: iqn}", "like of iqn in .* must be another algorithm .*, got 'dqn'"),
     ],
 )
 def test_wrong_spaces_are_refused(text: str, message: str, tmp_path: Path) -> None:

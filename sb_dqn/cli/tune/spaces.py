@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import ConfigurationError, nearest
 from sb_dqn.presets.literals import load_yaml_file, plain
 from sb_dqn.types import Kwargs, Settings
 
@@ -24,20 +24,20 @@ Space = dict[str, Any]
 def default_space(algorithm: str) -> Space:
     """Returns the default search space of an algorithm."""
     spaces = _read(DEFAULTS)
-    return _flatten(_inherit(spaces, algorithm.lower()), str(DEFAULTS))
+    return _flatten(_inherit(spaces, algorithm.lower(), DEFAULTS), str(DEFAULTS))
 
 
 def read_space(path: Path, algorithm: str) -> Space:
     """Reads a user's search space: one of settings, or, as in the file of the defaults, one of algorithms.
 
     Raises:
-        ConfigurationError: the file cannot be read, or an entry is no choice and no range.
+        ConfigurationError: the file cannot be read, an entry is no choice and no range, or an algorithm has none to be like.
     """
     content = _read(path)
     names = {name.lower(): name for name in content}
     if algorithm.lower() in names:
         content = {name.lower(): value for name, value in content.items()}
-        content = _inherit({**_read(DEFAULTS), **content}, algorithm.lower())
+        content = _inherit({**_read(DEFAULTS), **content}, algorithm.lower(), path)
     space = _flatten(content, str(path))
     if not space:
         raise ConfigurationError(
@@ -56,11 +56,28 @@ def _read(path: Path) -> Kwargs:
     return content
 
 
-def _inherit(spaces: Settings, name: str) -> Kwargs:
-    """Returns the space `name` with that of its `like` below it."""
+def _inherit(spaces: Settings, name: str, path: Path, above: tuple[str, ...] = ()) -> Kwargs:
+    """Returns the space `name` with that of its `like` below it; `above` are the spaces that are like it.
+
+    Raises:
+        ConfigurationError: it is no mapping, or `like` is no other algorithm.
+    """
+    if not isinstance(spaces[name], Mapping):
+        raise ConfigurationError(
+            f"{name} in {path} must be a mapping of settings to choices and ranges, got {spaces[name]!r}. Write for example "
+            f"{name}: {{gamma: [0.98, 0.99]}}."
+        )
     own = dict(spaces[name])
     like = own.pop("like", None)
-    return own if like is None else {**_inherit(spaces, like.lower()), **own}
+    if like is None:
+        return own
+    parent, above = str(like).lower(), (*above, name)
+    if parent not in spaces or parent in above:
+        raise ConfigurationError(
+            f"like of {name} in {path} must be another algorithm that is not like it, got {like!r}. Name another one, or write "
+            f"all settings.{nearest(parent, spaces.keys() - above)}"
+        )
+    return {**_inherit(spaces, parent, path, above), **own}
 
 
 def _flatten(content: Settings, path: str, outer: str = "") -> Space:
