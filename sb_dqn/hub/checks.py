@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sb_dqn.checkpoint import model_info, read_archive
+from sb_dqn.checkpoint import read_archive
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.remotes.files import CARD, CONFIG, FILES, FILM, MODEL, RESULT, check_plain, inside
 from sb_dqn.runs.folder import read_config, read_result
+from sb_dqn.runs.run import model_manifest
 from sb_dqn.sb3_files import algorithm_of, is_sb3_zip, read_sb3_zip
 from sb_dqn.types import Kwargs, Settings
 
@@ -75,7 +76,7 @@ def check_own_model(path: Path) -> dict[str, Any]:
             f"the model must be a file of sb_dqn, got {path}, which Stable-Baselines3 wrote. Load it with sb_dqn and save it, or "
             f"push it with huggingface_sb3."
         )
-    manifest = _model_manifest(path)
+    manifest = model_manifest(path)
     if "full" in manifest:
         raise ConfigurationError(
             f"the model must be a file without a replay buffer, got {path}, a full checkpoint. Push the {MODEL} of the run, or "
@@ -94,7 +95,7 @@ def check_received_model(path: Path) -> tuple[str, dict[str, Any]]:
     """
     if is_sb3_zip(path):
         return algorithm_of(read_sb3_zip(path)), {}
-    manifest = _model_manifest(path)
+    manifest = model_manifest(path)
     read_archive(path)
     check_cluster(manifest["arguments"], str(path))
     return str(manifest["class"]), manifest["arguments"]
@@ -157,12 +158,3 @@ def _check_config(config: Settings) -> None:
         raise ValueError(f"eval_env_kwargs is {config['eval_env_kwargs']!r:.80}")
     if not ENV_ID.fullmatch(config["env_id"]):
         raise ValueError(f"env_id is {config['env_id']!r:.80}")
-
-
-def _model_manifest(path: Path) -> dict[str, Any]:
-    manifest = model_info(path)
-    if manifest.get("kind") != "model":
-        raise CheckpointError(f"{path} must hold a model, got a {manifest.get('kind')!r}. Use the file of a model.")
-    if not str(manifest.get("class")).isidentifier() or not isinstance(manifest.get("arguments"), dict):
-        raise CheckpointError(f"{path} has a manifest without class or arguments, so it is damaged. Use another copy.")
-    return manifest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from sb_dqn.errors import ConfigurationError
+from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.files import plain_data
 from sb_dqn.logger.csv_sink import CLOCK
 from sb_dqn.plotting import Curve, Points, read_curve, read_evaluations, read_log
@@ -266,7 +266,7 @@ def load_model(run: Run, device: str = "auto") -> BaseAlgorithm:
     """Loads the model of a run without an environment; also one that Stable-Baselines3 wrote.
 
     Raises:
-        CheckpointError: the file is damaged or was not written by this library.
+        CheckpointError: the file is damaged, was not written by this library, or holds no model.
     """
     model: BaseAlgorithm = algorithm_class(_class_name(run.model)).load(run.model, device=device)
     return model
@@ -274,12 +274,27 @@ def load_model(run: Run, device: str = "auto") -> BaseAlgorithm:
 
 def _class_name(model: Path) -> str:
     """Returns the class of a model file."""
-    from sb_dqn.checkpoint import model_info
     from sb_dqn.sb3_files import algorithm_of, is_sb3_zip, read_sb3_zip
 
     if is_sb3_zip(model):
         return algorithm_of(read_sb3_zip(model))
-    return str(model_info(model).get("class"))
+    return str(model_manifest(model)["class"])
+
+
+def model_manifest(path: Path) -> Kwargs:
+    """Returns the manifest of a model file of this library.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds no model.
+    """
+    from sb_dqn.checkpoint import model_info
+
+    manifest: Kwargs = model_info(path)
+    if manifest.get("kind") != "model":
+        raise CheckpointError(f"{path} must hold a model, got a {manifest.get('kind')!r}. Use the file of a model.")
+    if not str(manifest.get("class")).isidentifier() or not isinstance(manifest.get("arguments"), dict):
+        raise CheckpointError(f"{path} has a manifest without class or arguments, so it is damaged. Use another copy.")
+    return manifest
 
 
 def env_of(run: Run, env_id: str | None) -> tuple[str, Kwargs]:

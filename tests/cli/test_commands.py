@@ -16,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from sb_dqn import DQN
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.main import commands, main
 from sb_dqn.presets import list_presets
@@ -342,6 +343,18 @@ def test_user_error_is_one_line_and_status_2(
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_replay_buffer_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    buffer = tmp_path / "replay.zip"
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=9, device="cpu").save_replay_buffer(buffer)
+    monkeypatch.setattr(sys, "argv", ["sb-dqn", "evaluate", str(buffer), "--env", "CartPole-v1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"{buffer} must hold a model, got a 'replay'. Use the file of a model." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "plot", "resume"])
