@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.folder import MODEL, Result, read_result
+from sb_dqn.runs.learner_processes import available_cores
 from sb_dqn.runs.run import Run, newest_run
 
 LOG = "log.txt"
@@ -181,12 +182,6 @@ def _stop(started: dict[subprocess.Popen[bytes], Job]) -> None:
                 process.wait()
         except KeyboardInterrupt:
             continue
-
-
-def available_cores() -> int:
-    """Returns the number of CPU cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _last_line(job: Job, status: int) -> str:

@@ -49,6 +49,12 @@ def rank() -> int:
     return int(os.environ["RANK"]) if "WORLD_SIZE" in os.environ and "RANK" in os.environ else 0
 
 
+def available_cores() -> int:
+    """Returns the number of CPU cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def _run_learners(count: int, arguments: Sequence[str]) -> None:
     """Runs `sb-dqn` with these arguments in `count` processes; the output of the first one is shown.
 
@@ -59,7 +65,7 @@ def _run_learners(count: int, arguments: Sequence[str]) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]  # a free one
     shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    threads = os.environ.get("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(available_cores() // count, 1)))
     shared |= {PARENT: str(os.getpid()), "OMP_NUM_THREADS": threads}
     processes: list[subprocess.Popen[bytes]] = []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -54,6 +56,23 @@ def test_the_status_is_that_of_the_learners(arguments: list[str], status: int) -
     with pytest.raises(SystemExit) as exit_:
         learner_processes._run_learners(2, arguments)
     assert exit_.value.code == status
+
+
+def test_learners_share_the_cores_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`taskset -c 0-5 sb-dqn train --learners 2` on a machine with 64 cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    threads: list[str] = []
+
+    def start(command: list[str], env: dict[str, str], **_: Any) -> SimpleNamespace:
+        threads.append(env["OMP_NUM_THREADS"])
+        return SimpleNamespace(returncode=0, poll=lambda: 0, kill=lambda: None)
+
+    monkeypatch.setattr("sb_dqn.runs.learner_processes.subprocess.Popen", start)
+    with pytest.raises(SystemExit):
+        learner_processes._run_learners(2, ["--version"])
+    assert threads == ["3", "3"]
 
 
 def test_another_number_than_torchrun_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
