@@ -14,6 +14,7 @@ import yaml
 
 from sb_dqn.algorithms import ALGORITHMS
 from sb_dqn.cli.benchmark.runs import as_csv, read_suite
+from sb_dqn.plotting.svg import COLORS
 from scripts.benchmarks import publish
 from scripts.benchmarks.publishing import bsuite, cells, pages, paths, pictures
 from tests.marks import SLOW
@@ -61,6 +62,12 @@ def finished(out: Path, scores: dict[tuple[str, str, int], float], suite: str = 
     (out / "results.csv").write_text(as_csv(rows))
     (out / "curves.csv").write_text(as_csv([{**key, "curve": "5000:20 50000:400"} for key in keys]))
     return out
+
+
+def test_every_line_of_a_panel_has_a_color() -> None:
+    for number in range(COLORS):
+        assert pictures.STYLE.count(f"--c{number}:#") == 2  # light and dark
+        assert f".c{number}{{--c:var(--c{number})}}" in pictures.STYLE
 
 
 def test_runs_become_data_pages_and_pictures(site: Path) -> None:

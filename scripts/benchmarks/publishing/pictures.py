@@ -9,16 +9,19 @@ import numpy as np
 
 from sb_dqn.cli.benchmark.runs import OWN, Suite
 from sb_dqn.plotting.series import Series
-from sb_dqn.plotting.svg import Chart, draw_chart
+from sb_dqn.plotting.svg import COLORS, Chart, draw_chart
 from sb_dqn.runs.statistics import performance_profile
 from scripts.benchmarks.publishing.cells import PEERS, Cell, normalized
 
 STYLE = (
-    "svg{font:11px system-ui,sans-serif;fill:#5d6068;--grid:#e9e9e5;--c0:#2563b8;--c1:#d3611c;--c2:#1f8254;--c3:#8a4bb3}"
-    "@media(prefers-color-scheme:dark){svg{fill:#a0a4ac;--grid:#2a2d32;--c0:#74a9f5;--c1:#f19a5b;--c2:#63c794;--c3:#c595e8}}"
+    "svg{font:11px system-ui,sans-serif;fill:#5d6068;--grid:#e9e9e5;--c0:#2563b8;--c1:#d3611c;--c2:#1f8254;--c3:#8a4bb3;"
+    "--c4:#a67c00;--c5:#bf3472;--c6:#2b8a96;--c7:#6b6f76}"
+    "@media(prefers-color-scheme:dark){svg{fill:#a0a4ac;--grid:#2a2d32;--c0:#74a9f5;--c1:#f19a5b;--c2:#63c794;--c3:#c595e8;"
+    "--c4:#d9b545;--c5:#f084b0;--c6:#67c4cf;--c7:#a3a7ae}}"
     "path{fill:none;stroke:var(--c);vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}"
     ".grid{stroke:var(--grid)}.line{stroke-width:2}.faint{opacity:.5}.band{fill:var(--c);stroke:none;opacity:.16}"
-    ".marks{stroke-width:6}svg svg{overflow:visible}.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}"
+    ".marks{stroke-width:6}svg svg{overflow:visible}"
+    f"{''.join(f'.c{number}{{--c:var(--c{number})}}' for number in range(COLORS))}"
 )
 WIDTH, HEIGHT, LEFT, TOP = 260, 130, 46, 26
 """Size of a panel's drawing area, and the space for its labels and its title."""
