@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
 from scripts.benchmarks.components import resident_bytes
 

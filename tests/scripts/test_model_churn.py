@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,13 @@ def test_models_and_steps_leave_little_behind() -> None:
     by_models, by_steps = growth("--models", "8", "--steps", "100", "--further", "2000")
     assert by_models < 5.0  # 0.3 MiB a model, and noise
     assert by_steps < 5.0
+
+
+def test_it_runs_as_a_file_from_anywhere(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(Path(model_churn.__file__).resolve()), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert "--models" in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only the largest size so far is known")
