@@ -4,7 +4,8 @@ Usage: python scripts/benchmarks/fault_checks.py [--rounds 61]
 
 Prints for each task the median of (seconds without the checks) / (seconds with them), interleaved; 0.99 is a cost of 1 %.
 Rounds are short and numerous, because the effect is smaller than the noise of one round. `half` is the range of the middle
-half of the rounds, `error` the standard error of the median.
+half of the rounds, `error` the standard error of the median. Both sides of CartPole pay for the sum of the rewards that takes
+the place of their check while it is small: it is part of the step there.
 """
 
 from __future__ import annotations
