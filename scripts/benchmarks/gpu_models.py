@@ -110,17 +110,12 @@ def make_model(run: Run, device: str, rehearse: bool = False, **settings: Any) -
 
 def _ours(run: Run, further: dict[str, Any], rehearse: bool, device: str) -> Any:
     import sb_dqn
-    from sb_dqn import make_atari_env, make_vec_env
+    from scripts.benchmarks import throughput
 
-    if "NoFrameskip" in run.env:
-        env: Any = make_atari_env(run.env, run.lanes, protocol="classic")
-    else:
-        env = make_vec_env(run.env, run.lanes)
-    algorithm = getattr(sb_dqn, run.algorithm)
-    settings = {**run.settings, **further}
-    return algorithm(
-        run.policy, env, seed=0, device=device, **(_reduced(algorithm, settings) if rehearse else settings)
-    )
+    settings = {"seed": 0, "device": device, **run.settings, **further}
+    if rehearse:
+        settings = _reduced(getattr(sb_dqn, run.algorithm), settings)
+    return throughput._ours(run.algorithm, run.policy, run.env, run.lanes, settings)
 
 
 def _sb3(run: Run, further: dict[str, Any], rehearse: bool, device: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from scripts.benchmarks.machine import finish_kernels
@@ -75,7 +76,7 @@ def _sb3(algorithm: str, policy: str, env: str, lanes: int, settings: Mapping[st
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
-    made_of = getattr(stable_baselines3, algorithm)
+    made_of = getattr(stable_baselines3, algorithm, None) or getattr(import_module("sb3_contrib"), algorithm)
     if "NoFrameskip" not in env:
         return made_of(policy, make_vec_env(env, lanes), **settings)
     import ale_py  # noqa: F401 - registers its ids

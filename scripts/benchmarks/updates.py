@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from scripts.benchmarks import throughput
 from scripts.benchmarks.machine import finish_kernels
 from scripts.benchmarks.measurements import Benchmark, Measurement
 from scripts.benchmarks.table import Comparison
@@ -46,13 +47,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 def ours(*, variant: str, kind: str, seconds: float, device: str = "cpu") -> dict[str, float]:
     """Microseconds of one of our gradient steps, and how many numbers it trains."""
-    import sb_dqn
-    from sb_dqn import make_atari_env, make_vec_env
-
-    chosen = KINDS[kind]
-    env = make_atari_env(ATARI, 1, protocol="classic") if kind == "Atari" else make_vec_env(chosen["env"], 1)
-    cls = getattr(sb_dqn, "CategoricalDQN" if variant == "C51" else variant)
-    model = cls(chosen["policy"], env, **cadence(kind, device), **SETTINGS[variant])
+    chosen, name = KINDS[kind], "CategoricalDQN" if variant == "C51" else variant
+    settings = {**cadence(kind, device), **SETTINGS[variant]}
+    model = throughput._ours(name, chosen["policy"], chosen["env"], 1, settings)
     model.learn(chosen["rows"] + 1)  # fills the replay; after the last step the first burst is traced or compiled
     return {"": _through_learn(model, seconds), "parameters": float(_trained(model.policy.q_net))}
 
@@ -62,23 +59,13 @@ def sb3(
 ) -> dict[str, float]:
     """The same of Stable-Baselines3's DQN, or of sb3-contrib's QR-DQN."""
     import torch
-    from sb3_contrib import QRDQN
-    from stable_baselines3 import DQN
-    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import VecFrameStack
 
     if threads is not None:
         torch.set_num_threads(threads)
     chosen = KINDS[kind]
-    if kind == "Atari":
-        import ale_py  # noqa: F401 - registers its ids
-
-        env: Any = VecFrameStack(make_atari_env(ATARI, 1), 4)
-    else:
-        env = make_vec_env(chosen["env"], 1)
     settings = cadence(kind, device)
     settings["policy_kwargs"] = {**settings["policy_kwargs"], **SETTINGS[variant]}  # the quantiles are said there
-    model: Any = {"DQN": DQN, "QRDQN": QRDQN}[variant](chosen["policy"], env, **settings)
+    model = throughput._sb3(variant, chosen["policy"], chosen["env"], 1, settings)
     model.learn(chosen["rows"] + 1)
     net = model.quantile_net if variant == "QRDQN" else model.q_net
     return {"": _through_learn(model, seconds), "parameters": float(_trained(net))}
