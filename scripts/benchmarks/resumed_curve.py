@@ -9,7 +9,6 @@ env step. Prints one JSON line: those steps, and the largest difference between 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this run
 import numpy as np
 import numpy.typing as npt
 
+from sb_dqn.plotting import read_curve
 from scripts.benchmarks.kills import train
 
 TRAIN = ("train", "PERDQN", "CartPole-v1", "--seed", "3", "--no-progress", "--device", "cpu", "--checkpoint-minutes")
@@ -31,22 +31,14 @@ Curve = npt.NDArray[np.float64]
 def curves(folder: Path) -> tuple[Curve, Curve]:
     """`[episodes, 3]` end in env steps, return, length; and `[evaluations, 2]` env steps, mean return."""
     (run,) = (path.parent for path in folder.glob("*/config.yaml"))
-    with (run / "monitor.csv").open(newline="") as file:
-        file.readline()
-        episodes = np.array([(float(row["r"]), float(row["l"])) for row in csv.DictReader(file)])
-    with np.load(run / "evaluations.npz", allow_pickle=False) as saved:
-        evaluations = np.stack([saved["timesteps"], saved["results"].mean(-1)], -1).astype(np.float64)
-    return np.column_stack([episodes[:, 1].cumsum(), episodes]), evaluations
+    curve = read_curve(run)
+    episodes = np.stack([curve.steps, curve.returns, curve.lengths], -1)
+    return episodes, np.stack([curve.eval_steps, curve.eval_returns.mean(-1)], -1)
 
 
 def has_reached(folder: Path, moment: int) -> bool:
     """Whether the run in `folder` has finished an episode at or after env step `moment`."""
-    for path in folder.glob("*/monitor.csv"):
-        with path.open(newline="") as file:
-            file.readline()
-            lengths = [int(row["l"]) for row in csv.DictReader(file) if (row["l"] or "").isdigit()]
-        return sum(lengths) >= moment
-    return False
+    return any((read_curve(path.parent).steps >= moment).any() for path in folder.glob("*/monitor.csv"))
 
 
 def draw(path: Path, whole: tuple[Curve, Curve], killed: tuple[Curve, Curve], at: list[int]) -> None:
