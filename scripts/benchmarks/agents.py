@@ -23,8 +23,8 @@ from sb_dqn.files import read_yaml
 from sb_dqn.hub import push_to_hub
 
 
-def best_entries(out: Path) -> list[Entry]:
-    """Returns the best finished run of each algorithm on each task, by the names of both.
+def finished_entries(out: Path) -> list[Entry]:
+    """Returns the finished runs of this library in the folder of a benchmark.
 
     Raises:
         SystemExit: it is no folder of a benchmark.
@@ -32,10 +32,16 @@ def best_entries(out: Path) -> list[Entry]:
     content = read_yaml(out / QUEUE)
     if content is None:
         raise SystemExit(f"the folder must be that of sb-dqn benchmark, with a {QUEUE}, got {out}")
+    entries = make_entries(read_suite(content["suite"]), out, content["runs"])
+    return [entry for entry in entries if entry.library == OWN and entry.finished]
+
+
+def best_entries(out: Path) -> list[Entry]:
+    """Returns the best finished run of each algorithm on each task, by the names of both; raises as `finished_entries`."""
     best: dict[tuple[str, str], Entry] = {}
-    for entry in make_entries(read_suite(content["suite"]), out, content["runs"]):
+    for entry in finished_entries(out):
         key = (entry.algorithm.lower(), entry.task.name)
-        if entry.library == OWN and entry.finished and (key not in best or score(entry) > score(best[key])):
+        if key not in best or score(entry) > score(best[key]):
             best[key] = entry
     return [best[key] for key in sorted(best)]
 

@@ -22,11 +22,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that this runs as a file, from anywhere
 
 from sb_dqn.algorithms import DQN
-from sb_dqn.cli.benchmark.command import QUEUE
-from sb_dqn.cli.benchmark.runs import OWN, make_entries, read_suite
 from sb_dqn.envs.make import make_env
-from sb_dqn.files import read_yaml
 from sb_dqn.nn.units import DORMANT, unit_scores, watched
+from scripts.benchmarks.agents import finished_entries
 
 
 def share_of_model(model: DQN, env: gymnasium.Env[Any, Any], steps: int) -> float:
@@ -51,17 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", help="names of tasks; all without it")
     parser.add_argument("--steps", type=int, default=2_000, help="observations of each model")
     chosen = parser.parse_args(arguments)
-    content = read_yaml(chosen.benchmark / QUEUE)
-    if content is None:
-        raise SystemExit(f"the folder must be that of sb-dqn benchmark, with a {QUEUE}, got {chosen.benchmark}")
     shares: dict[str, list[float]] = {}
-    for entry in make_entries(read_suite(content["suite"]), chosen.benchmark, content["runs"]):
-        if (
-            entry.library == OWN
-            and entry.folder is not None
-            and entry.finished
-            and (not chosen.tasks or entry.task.name in chosen.tasks)
-        ):
+    for entry in finished_entries(chosen.benchmark):
+        if entry.folder is not None and (not chosen.tasks or entry.task.name in chosen.tasks):
             model = DQN.load(entry.folder / "model.zip", device="cpu")
             shares.setdefault(entry.task.name, []).append(share_of_model(model, make_env(entry.task.env), chosen.steps))
     for task, values in shares.items():
