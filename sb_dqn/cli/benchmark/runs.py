@@ -132,11 +132,6 @@ class Entry(Job):
     """What `config.yaml` of the run must say: env steps, lanes, keywords of the environment, and the settings of the preset."""
 
     @property
-    def agent(self) -> str:
-        """Returns the algorithm, of a peer with its library."""
-        return self.algorithm if self.library == OWN else f"{self.library} {self.algorithm}"
-
-    @property
     def run(self) -> Run | None:
         """Newest run with the present settings, or None."""
         runs = [run for folder in numbered_folders(self.home) if self._is_current(run := _run(folder))]

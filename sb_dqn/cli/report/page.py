@@ -30,18 +30,17 @@ def render(groups: Mapping[str, Sequence[Score]]) -> str:
     """Returns the page of one run, or of the comparison of several, in groups by environment."""
     runs = [run for same in groups.values() for group in same for run in group.runs]
     parts = _one_run(runs[0]) if len(runs) == 1 else _several_runs(groups)
-    return _fill_in({**parts, "generator": f"{GENERATOR} {__version__}", "created": _now(), "count": len(runs)})
+    return _fill_in({**parts, "generator": f"{GENERATOR} {__version__}", "created": _now()})
 
 
 def _one_run(run: Run) -> Variables:
-    config, result = run.config, run.result
+    config = run.config
     group = Score(run.algorithm, [run])
     special, ordinary = settings_table([group])
     film = find_film(run, "an episode of the trained agent")
     return {
         "title": f"{run.algorithm} on {run.env_id}",
         "subtitle": _subtitle(run),
-        "unfinished": not result.finished,
         "facts": _facts(run),
         "sections": [{"env_id": run.env_id, "charts": _drawn([figures.learning_chart(run)])}],
         "single": True,
@@ -50,7 +49,6 @@ def _one_run(run: Run) -> Variables:
         "evaluations": _evaluations(run),
         "films": [film] if film else [],
         "details": figures.log_charts([group]),
-        "groups": [],
         "labels": [""],
         "settings": special,
         "other_settings": ordinary,
@@ -79,13 +77,11 @@ def _several_runs(groups: Mapping[str, Sequence[Score]]) -> Variables:
     return {
         "title": f"{_listed(algorithms)} on {_listed(list(groups))}",
         "subtitle": [text for text in subtitle if text],
-        "unfinished": unfinished > 0,
         "facts": [],
         "sections": [_section(env_id, same) for env_id, same in groups.items()],
         "single": False,
         "films": [film for group in everything if (film := _typical_film(group))],
         "details": [],
-        "groups": everything,
         "labels": labels,
         "settings": special,
         "other_settings": ordinary,
