@@ -15,7 +15,6 @@ It needs the extra `bsuite` (0.3.6 works with Python 3.11, NumPy 2.4 and pandas 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from sb_dqn.cli.benchmark.runs import as_csv
 from sb_dqn.envs.bsuite_tasks import BsuiteTask
 from sb_dqn.files import write_text
 from sb_dqn.runs.folder import commit
+from scripts.benchmarks.publishing.cells import read
 
 PAPER = {
     "learning_rate": 1e-3, "batch_size": 32, "buffer_size": 10_000, "learning_starts": 100, "train_freq": 1,
@@ -97,10 +97,7 @@ class LoggedTask(BsuiteTask):
 
 def logged_episodes(path: Path) -> int:
     """Returns the number of episodes that the log of a setting covers."""
-    if not path.is_file():
-        return 0
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read(path)
     return int(float(rows[-1]["episode"])) if rows else 0
 
 
@@ -166,10 +163,7 @@ def save(path: Path, folder: Path, seed: int, scores: Mapping[str, tuple[float, 
     totals = Counter(bsuite_id.split("/")[0] for bsuite_id in sweep)
     commits = sorted(set((folder / COMMITS).read_text(encoding="utf-8").split()))
     facts = {"seed": seed, "commit": " ".join(commits)}
-    rows: list[dict[str, Any]] = []
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["agent"] != agent or row["experiment"] not in scores]
+    rows: list[dict[str, Any]] = [row for row in read(path) if row["agent"] != agent or row["experiment"] not in scores]
     for name, (score, count) in scores.items():
         kinds = " ".join(info[name].tags)
         row = {"agent": agent, "experiment": name, "kinds": kinds, "score": round(score, 4), "settings": count}
