@@ -78,7 +78,7 @@ def as_table(env_id: str, scores: Sequence[Score]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for score in scores:
-        iqm = f"{score.estimate.value:.1f} {score.interval_text}".strip()
+        iqm = score.estimate.text("{:.1f}".format)
         lines.append(
             f"| {score.label} | {score.mean_text} | {iqm} | {len(score.means)} | {score.steps:,} | {score.seconds:,.0f} s |"
         )

@@ -7,7 +7,7 @@ are fixed, so that the same runs give the same numbers on every machine. Tests h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,11 @@ class Estimate(NamedTuple):
     value: float
     interval: tuple[float, float] | None
     """Lower and upper bound; None for a single run."""
+
+    def text(self, number: Callable[[float], str]) -> str:
+        """Returns value and interval, such as "2.5 [1.0, 4.0]"; `number` writes each of the numbers."""
+        bounds = f" [{', '.join(map(number, self.interval))}]" if self.interval else ""
+        return f"{number(self.value)}{bounds}"
 
 
 class Band(NamedTuple):

@@ -48,6 +48,11 @@ def test_interquartile_mean_by_hand(scores: list[float], expected: float) -> Non
     assert interquartile_mean(np.array(scores, np.float64)) == pytest.approx(expected)
 
 
+def test_text_of_an_estimate() -> None:
+    assert Estimate(2.5, (1.0, 4.04)).text("{:.1f}".format) == "2.5 [1.0, 4.0]"
+    assert Estimate(2.5, None).text("{:.1f}".format) == "2.5"
+
+
 def test_interquartile_mean_along_any_axis() -> None:
     scores = np.random.default_rng(0).normal(size=(6, 5))
     assert interquartile_mean(scores, axis=0) == pytest.approx([interquartile_mean(column) for column in scores.T])

@@ -17,7 +17,6 @@ from sb_dqn.plotting.series import Series, line_with_band
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.statistics import (
     Band,
-    Estimate,
     aggregate_iqm,
     at_common_places,
     iqm_curve,
@@ -87,7 +86,7 @@ def _curves(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     lines = []
     for label, (positions, band) in curves.items():
         end = f"{positions[-1]:.0%} of the training" if percent else f"{positions[-1]:,.0f} env steps"
-        lines.append(f"{label}: IQM {_text(band.at(-1))} after {end}")
+        lines.append(f"{label}: IQM {band.at(-1).text(number_text)} after {end}")
     return figure, lines
 
 
@@ -110,7 +109,7 @@ def _iqm(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     estimates = {label: aggregate_iqm(_final_scores(grid, label, normalization)) for label in grid.labels}
     title, xlabel = f"{_subject(grid)}: {_interval(grid)}", f"IQM of the final {normalization.label}"
     figure = draw_estimates(request.style, estimates, range(len(estimates)), xlabel, title)
-    return figure, [f"{label}: IQM {_text(estimate)}" for label, estimate in estimates.items()]
+    return figure, [f"{label}: IQM {estimate.text(number_text)}" for label, estimate in estimates.items()]
 
 
 def _profile(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
@@ -149,7 +148,7 @@ def _improvement(grid: Grid, request: Request) -> tuple[Figure, list[str]]:
     }
     title, numbers = f"{_subject(grid)}: {_interval(grid, '')}", [grid.labels.index(label) for label in estimates]
     figure = draw_estimates(request.style, estimates, numbers, f"P(score > {baseline})", title, chance=0.5)
-    return figure, [f"P({label} > {baseline}) = {_text(estimate)}" for label, estimate in estimates.items()]
+    return figure, [f"P({label} > {baseline}) = {estimate.text(number_text)}" for label, estimate in estimates.items()]
 
 
 def _series(bands: Mapping[str, tuple[Points, Band]]) -> list[Series]:
@@ -218,8 +217,3 @@ def _interval(grid: Grid, statistic: str = "interquartile mean, ") -> str:
     counts = sorted({len(runs[0]) for runs in grid.runs.values()})
     seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     return f"{statistic}{seeds}, {'95 % bootstrap intervals' if counts[-1] > 1 else 'no interval'}"
-
-
-def _text(estimate: Estimate) -> str:
-    bounds = "" if estimate.interval is None else f" [{', '.join(map(number_text, estimate.interval))}]"
-    return f"{number_text(estimate.value)}{bounds}"

@@ -65,9 +65,7 @@ class Cell:
 
     @property
     def iqm(self) -> str:
-        estimate = aggregate_iqm(np.array(self.numbers("score"))[:, None])
-        interval = f" [{number(estimate.interval[0])}, {number(estimate.interval[1])}]" if estimate.interval else ""
-        return f"{number(estimate.value)}{interval}"
+        return aggregate_iqm(np.array(self.numbers("score"))[:, None]).text(number)
 
     @property
     def minutes_per_step(self) -> float:

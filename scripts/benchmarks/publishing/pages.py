@@ -17,6 +17,8 @@ SOURCES = {
     "XuanCe": "[XuanCe](https://github.com/agi-brain/xuance-benchmarks) 1.3.3: mean ± standard deviation of five seeds.",
 }
 """Who published scores, and what they are."""
+DIGITS = "{:.2f}".format
+"""Text of a normalized score or a probability."""
 
 
 def section(suite: Suite, algorithm: str, cells: Sequence[Cell], name: str) -> str:
@@ -170,7 +172,8 @@ def settings_page(suite: Suite, cells: Sequence[Cell]) -> str:
         header.insert(3, "Normalized IQM")
         for cell, line in zip(cells, lines, strict=True):
             low, high = references[cell.task]
-            line.insert(3, estimated(aggregate_iqm((np.array(cell.numbers("score"))[:, None] - low) / (high - low))))
+            scaled = (np.array(cell.numbers("score"))[:, None] - low) / (high - low)
+            line.insert(3, aggregate_iqm(scaled).text(DIGITS))
         scales = ", ".join(dict.fromkeys(f"{references[c.task][0]:g} to {references[c.task][1]:g}" for c in cells))
         notes += f" Scores are normalized to 0 and 1 at: {scales}."
     parts = [
@@ -250,11 +253,5 @@ def aggregates(suite: Suite, cells: Sequence[Cell]) -> list[list[str]]:
         label = Cell(library, algorithm, "", (), ()).agent
         estimate = aggregate_iqm(points)
         shape = [str(size) for size in reversed(points.shape)]
-        lines.append((estimate.value, [label, *shape, estimated(estimate), estimated(better) if better else ""]))
+        lines.append((estimate.value, [label, *shape, estimate.text(DIGITS), better.text(DIGITS) if better else ""]))
     return [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
-
-
-def estimated(estimate: object) -> str:
-    """Returns an estimate with two digits and its interval."""
-    value, interval = estimate.value, estimate.interval  # type: ignore[attr-defined]
-    return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
