@@ -198,7 +198,7 @@ def _check(setup: StudySetup, device: str | None) -> str:
 def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | None, policy: str) -> None:
     """Runs the missing trials, and reports."""
     from sb_dqn.cli.tune.jobs import run_workers, work
-    from sb_dqn.cli.tune.study import best_settings, finished_trials, open_study, write_best, write_trials
+    from sb_dqn.cli.tune.study import finished_trials, open_study, write_best, write_trials
     from sb_dqn.cli.tune.training import plan_of
     from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 
@@ -218,10 +218,7 @@ def _run(out: Path, setup: StudySetup, n_trials: int, jobs: int, device: str | N
 
     def on_done(trial: FrozenTrial) -> None:
         write_trials(out, study)
-        best = best_settings(study)
-        if best is not None:
-            write_best(out, setup, policy, study)
-        click.echo(_describe(trial, best))
+        click.echo(_describe(trial, write_best(out, setup, policy, study)))
 
     try:
         if jobs > 1:
@@ -256,7 +253,6 @@ def _report(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> N
     """Writes the files of a finished study and prints the best settings."""
     from sb_dqn.cli.tune.study import (
         ERROR,
-        best_settings,
         draw_study,
         finalists_of,
         finished_trials,
@@ -267,13 +263,12 @@ def _report(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> N
     from sb_dqn.runs.training import program_name
 
     write_trials(out, study)
-    trials, best = finished_trials(study), best_settings(study)
+    trials, best = finished_trials(study), write_best(out, setup, policy, study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     if best is None:
         reason = f"; the last error was {failed[-1].user_attrs[ERROR]}" if failed else ""
         click.echo(f"no trial was completed ({len(failed)} failed){reason}", err=True)
         sys.exit(1)
-    write_best(out, setup, policy, study)
     pruned = sum(trial.state.name == "PRUNED" for trial in trials)
     for repeated in finalists_of(study):
         click.echo(

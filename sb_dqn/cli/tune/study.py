@@ -189,13 +189,14 @@ def write_trials(out: Path, study: optuna.Study) -> None:
     write_text(out / TRIALS, csv_text(rows))
 
 
-def write_best(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> None:
-    """Writes `best.yaml`, a preset with the settings of the best trial; there must be one."""
+def write_best(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -> Best | None:
+    """Writes `best.yaml`, a preset with the settings of the best trial, and returns it; None if no trial was completed."""
     from sb_dqn.cli.tune.spaces import sample
     from sb_dqn.cli.tune.training import plan_of
 
     best = best_settings(study)
-    assert best is not None
+    if best is None:
+        return None
     fixed = import_optuna().trial.FixedTrial(best.trial.params)
     plan = plan_of(setup, best.trial.number, sample(fixed, dict(setup.space)))
     seeds = f"mean over other seeds ({best.seeds})" if best.seeds else f"seed {plan.settings['seed']}"
@@ -210,6 +211,7 @@ def write_best(out: Path, setup: StudySetup, policy: str, study: optuna.Study) -
         **{name: value for name, value in plan.settings.items() if name not in ("seed", "device")},
     }
     write_yaml(out / BEST, {"presets": {setup.env_id: entry}})
+    return best
 
 
 def draw_study(out: Path, title: str, study: optuna.Study) -> Path:
