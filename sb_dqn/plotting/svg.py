@@ -69,9 +69,9 @@ class Axis:
         shares: Points = (values - self.low) / (self.high - self.low)
         return shares
 
-    def ticks(self, count: int = 5) -> list[Tick]:
-        """Returns about `count` labels at round numbers."""
-        values = _powers(self.low, self.high) if self.log else round_numbers(self.low, self.high, count)
+    def ticks(self) -> list[Tick]:
+        """Returns about five labels at round numbers."""
+        values = _powers(self.low, self.high) if self.log else round_numbers(self.low, self.high, 5)
         places = self.share(np.array(values)) * 100
         texts = [text for value in values for text in same_unit([value])] if self.log else same_unit(values)
         return [Tick(round(float(place), 2), text) for place, text in zip(places, texts, strict=True)]

@@ -198,6 +198,5 @@ def _with_objects(value: object) -> Any:
     if isinstance(value, str) and value.startswith("linear "):
         return partial(mul, float(value.removeprefix("linear ")))
     if isinstance(value, Mapping):
-        classes = {"activation_fn": lambda name: getattr(torch.nn, name)}
-        return {key: classes.get(key, lambda same: same)(inner) for key, inner in value.items()}
+        return {key: getattr(torch.nn, inner) if key == "activation_fn" else inner for key, inner in value.items()}
     return value
