@@ -25,7 +25,8 @@ room: Any = import_module("sb_dqn.sb3")
 class Turns(gymnasium.Env[Any, Any]):
     """Episodes of three steps; action 0 is legal in the first one, 1 in the second, 0 in the third, and so on."""
 
-    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
     episode = -1
 
     def action_masks(self) -> Any:
@@ -71,7 +72,7 @@ def test_masks_after_a_reset_are_those_of_the_new_episode(kind: Any) -> None:
     env.close()
 
 
-class OwnClass(room.MaskablePPO):  # type: ignore[misc,name-defined]  # a class at run time
+class OwnClass(room.MaskablePPO):  # type: ignore[misc]  # a class at run time
     """A class of the user."""
 
 
@@ -113,7 +114,9 @@ def test_a_policy_takes_masks_as_theirs(env: Any, count: int, as_tensors: bool) 
 class Pictures(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Turns with images whose channels are last, which the constructors of `sb_dqn.sb3` put first by a wrapper."""
 
-    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    def __init__(self) -> None:
+        super().__init__(Turns())
+        self.observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
     def observation(self, observation: Any) -> Any:
         return np.zeros((36, 36, 1), np.uint8)
@@ -123,7 +126,7 @@ def test_infos_of_resets_are_read_through_wrappers() -> None:
     env = VecMonitor(DummyVecEnv([Turns, Turns]))
     model = DQN("MlpPolicy", env, action_mask="info", buffer_size=50, learning_starts=100, seed=0)
     assert model.learn(16).num_timesteps == 16
-    images = room.PPO("CnnPolicy", Pictures(Turns()), action_mask="info", n_steps=8, batch_size=8, n_epochs=1, seed=0)
+    images = room.PPO("CnnPolicy", Pictures(), action_mask="info", n_steps=8, batch_size=8, n_epochs=1, seed=0)
     assert images.learn(8).num_timesteps == 8
 
 
