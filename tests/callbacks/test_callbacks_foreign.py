@@ -153,7 +153,7 @@ def test_theirs_in_ours_and_ours_in_theirs() -> None:
     )
     assert calls == ["EvalCallback"]
     assert model.num_timesteps == 20
-    notes = CallbackList([Reads(), Reads()])
+    notes: Any = CallbackList([Reads(), Reads()])
     quick(make_vec_env("CartPole-v1", 2)).learn(60, callback=notes)
     assert [each.callback.calls["end"] for each in notes.callbacks] == [1, 1]
     inner = CallbackList([as_callback(lambda locals_, _: bool(locals_["self"].num_timesteps < 14))])

@@ -30,8 +30,7 @@ from tests.marks import SLOW
 MONITOR = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n20.0,20,1.0\n40.0,40,2.0\n60.0,60,4.0\n'
 LOG = "time/total_timesteps,train/q_mean,train/td_error,train/loss\n20,,,\n60,1.5,0.5,0.25\n120,2.5,0.25,0.5\n"
 SETTINGS: dict[str, Any] = {"learning_rate": 0.25, "batch_size": 64, "gamma": 0.99, "tau": 0.05}
-PRESET = find_preset("DQN", "CartPole-v1")
-assert PRESET is not None
+PRESET: Any = find_preset("DQN", "CartPole-v1")
 VOID = {"meta", "img", "br", "path"}
 """Elements without an end tag; `path` closes itself."""
 

@@ -80,9 +80,9 @@ class Numbered(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize("backend", ["lanes", "sync", "async", "restart"])
 def test_attributes_of_some_lanes(backend: str) -> None:
     numbers = iter(range(10, 13))
-    kwargs = {"vec_env_kwargs": {"on_env_error": "restart"}} if backend == "restart" else {}
-    backend = "async" if kwargs else backend
-    env = make_vec_env(lambda: Numbered(next(numbers)), 3, vec_env_cls=backend, **kwargs)
+    restarts = {"on_env_error": "restart"} if backend == "restart" else {}
+    backend = "async" if restarts else backend
+    env = make_vec_env(lambda: Numbered(next(numbers)), 3, vec_env_cls=backend, vec_env_kwargs=restarts)
     all_lanes = (10, 11, 12) if backend == "lanes" else env.get_attr("number")
     assert env.get_attr("number") == env.get_attr("number", None) == all_lanes
     assert env.get_attr("number", [2, 0]) == (all_lanes[2], all_lanes[0])
