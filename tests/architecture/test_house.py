@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 
@@ -29,6 +31,13 @@ FLOORS = {
 }
 """Room (a folder or a single file) to floor. A room imports from its own floor at most, and never in a circle."""
 
+TOP_LEVEL = {
+    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "docs", "sb_dqn", "scripts", "tests"),
+    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md"),
+    *("constraints.txt", "pyproject.toml", "setup.cfg"),
+}
+"""Tracked files and folders at the top of the repository."""
+
 MAX_POSITIONAL = 8
 
 SAFE_RANDOM = {"Generator", "default_rng", "SeedSequence", "PCG64", "PCG64DXSM", "Philox", "BitGenerator"}
@@ -43,6 +52,13 @@ def modules() -> dict[str, ast.Module]:
 ROOMS = sorted(
     {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))} - {"__init__"}
 )
+
+
+def test_no_leftover_is_tracked_at_the_top_of_the_repository() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {name.partition("/")[0] for name in tracked.splitlines()} == TOP_LEVEL
 
 
 def room(module: str) -> str:
