@@ -49,12 +49,12 @@ def write_archive(path: Target, manifest: Settings, members: Mapping[str, Mappin
     """
     target = as_path(file_to_write(path))
     plans = {name: safetensors_stream.plan(name + SUFFIX, members[name]) for name in sorted(members)}
-    _to_json(dict(manifest))
     if target is not None:
         with atomic_write(target) as file:
             _write_zip(file, manifest, plans)
         return target
     stream: Any = path  # as_path has checked that it is a binary file
+    _to_json(dict(manifest))  # raises before the old contents are lost
     stream.seek(0)
     stream.truncate()
     _write_zip(stream, manifest, plans)

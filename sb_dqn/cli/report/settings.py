@@ -62,9 +62,8 @@ def reference_of(run: Run) -> tuple[Kwargs, Kwargs]:
         defaults |= constructor_defaults(algorithm_class(str(config["algorithm"])))
         if config.get("preset"):
             entry = find_preset(str(config["algorithm"]), str(config["env_id"]), config["preset"]["name"])
-            if (
-                entry is not None and entry.source == config["preset"]["source"]
-            ):  # entries of files may have the same name
+            # an entry of a file may have the same name
+            if entry is not None and entry.source == config["preset"]["source"]:
                 preset = {name: getattr(entry, name) for name in ("n_timesteps", "policy", "n_envs", "env_kwargs")}
                 preset |= entry.settings
     except (ConfigurationError, click.ClickException, KeyError, TypeError):
