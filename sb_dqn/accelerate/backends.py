@@ -204,7 +204,9 @@ def keep_freed_memory() -> None:
     trim_threshold, mmap_threshold = -1, -3
     library = ctypes.CDLL(None)
     if getattr(library, "mallopt", None) is not None:
-        library.mallopt(mmap_threshold, 1 << 30)
+        # Some versions of glibc refuse more than 32 MiB, and setting either parameter ends the threshold's own growth.
+        if not library.mallopt(mmap_threshold, 1 << 30):
+            library.mallopt(mmap_threshold, 1 << 25)
         library.mallopt(trim_threshold, (1 << 31) - 1)
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sb_dqn import DQN
-from sb_dqn.accelerate import Mode, accelerate, are_small, choose_mode, limit_threads
+from sb_dqn.accelerate import Mode, accelerate, are_small, backends, choose_mode, keep_freed_memory, limit_threads
 from sb_dqn.buffers import Layout, ReplayBuffer, Ring, TransitionView, UniformSampler, UpdateSchedule
 from sb_dqn.buffers.n_step_transitions import Horizon
 from sb_dqn.learning.learner import Learner
@@ -320,3 +320,22 @@ def test_the_number_of_threads_is_restored() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("largest", [1 << 25, 1 << 31])
+def test_an_allocator_that_refuses_large_thresholds_gets_its_largest(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = {}
+
+    class Library:
+        @staticmethod
+        def mallopt(parameter: int, value: int) -> bool:
+            if parameter == -3 and value > largest:  # the threshold for mmap
+                return False
+            accepted[parameter] = value
+            return True
+
+    monkeypatch.setattr(backends, "_keeps_memory", False)
+    monkeypatch.setattr(backends.sys, "platform", "linux")
+    monkeypatch.setattr(backends.ctypes, "CDLL", lambda name: Library())
+    keep_freed_memory()
+    assert accepted == {-3: min(largest, 1 << 30), -1: (1 << 31) - 1}
