@@ -323,7 +323,9 @@ def test_the_number_of_threads_is_restored() -> None:
 
 
 @pytest.mark.parametrize("largest", [1 << 25, 1 << 31])
-def test_an_allocator_that_refuses_large_thresholds_gets_its_largest(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocator_that_refuses_large_thresholds_gets_its_largest(
+    largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accepted = {}
 
     class Library:
