@@ -337,7 +337,7 @@ def test_an_allocator_that_refuses_large_thresholds_gets_its_largest(
             return True
 
     monkeypatch.setattr(backends, "_keeps_memory", False)
-    monkeypatch.setattr(backends.sys, "platform", "linux")
-    monkeypatch.setattr(backends.ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Library())
     keep_freed_memory()
     assert accepted == {-3: min(largest, 1 << 30), -1: (1 << 31) - 1}
