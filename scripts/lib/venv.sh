@@ -3,7 +3,7 @@
 #   ensure EXTRA[,EXTRA...]    installs sb_dqn with these extras for $python
 #
 # SB_DQN_VENV sets the folder (default: .venv). With `newest` set, each call installs the newest versions that setup.cfg allows,
-# but the torch of constraints.txt, which is large.
+# but the torch of constraints.txt, which is large. With `oldest` set, it installs the oldest ones that setup.cfg allows, but that torch.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 venv="${SB_DQN_VENV:-.venv}"
@@ -25,6 +25,18 @@ find_python() {
     fi
   done
   fail "No Python 3.10 or later found on the PATH. Install one (https://www.python.org/downloads/) and run this script again."
+}
+
+install_extras() {
+  local extras="$1" pip=("$python" -m pip install --quiet --disable-pip-version-check) torch
+  shift
+  if [ -z "${oldest:-}" ]; then
+    "${pip[@]}" -e ".[$extras]" "$@"
+  else # only uv looks for the oldest versions; old versions of gymnasium[box2d] are built with swig
+    torch="$(grep '^torch==' constraints.txt)"
+    "${pip[@]}" uv swig "$torch" &&
+      PATH="$(cd "$venv/bin" && pwd):$PATH" "$python" -m uv pip install --quiet --python "$python" --resolution lowest-direct -e ".[$extras]" "$torch"
+  fi
 }
 
 ensure() {
@@ -52,7 +64,6 @@ ensure() {
   [ -z "$missing" ] && return
   extras="${have:+$have,}${missing#,}"
   say "installing sb_dqn[$extras] into $venv (torch is large: the first time takes a few minutes)"
-  "$python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" "${versions[@]}" ||
-    fail "The installation failed. See the messages above."
+  install_extras "$extras" "${versions[@]}" || fail "The installation failed. See the messages above."
   printf '%s\n%s\n' "$pins" "$extras" >"$stamp"
 }

@@ -106,3 +106,9 @@ def test_methods_and_attributes_like_gymnasiums_vector_envs() -> None:
         with pytest.raises(ValueError, match="one for each of 2 lanes|length"):
             env.set_attr("gravity", [1.0])
         env.close()
+
+
+def test_deleting_lanes_leaves_the_environments_of_a_user_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes: Any = Lanes([ToyGame])
+    monkeypatch.setattr(lanes, "close", pytest.fail)
+    lanes.__del__()  # gymnasium before 1.3 calls close in it

@@ -51,6 +51,9 @@ class IndexedAttributes:
 class ListedLanes(IndexedAttributes, VectorEnv[Any, Any, Any]):
     """Base class of vector envs with NEXT_STEP autoreset that have the results of their lanes in lists."""
 
+    def __del__(self) -> None:
+        """Leaves the environments open, since they may be a user's; gymnasium before 1.3 closes them here."""
+
     def _set_spaces(self, first: Env, num_envs: int, observation_space: Space, action_space: Space) -> None:
         """Sets spaces of one lane and of all; metadata and render mode are those of the first environment."""
         self.num_envs = num_envs
