@@ -182,9 +182,9 @@ def test_an_environment_that_is_no_id_is_refused(env: Any) -> None:
 
 def test_environment_without_a_preset_is_refused() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"for which R2D2 has a preset, got 'Acrobot-v1'. Use one of sb_dqn/TMaze-v0"
+        ConfigurationError, match=r"for which R2D2 has a preset, got 'FrozenLake-v1'. Use one of sb_dqn/TMaze-v0"
     ):
-        R2D2.from_preset("Acrobot-v1")
+        R2D2.from_preset("FrozenLake-v1")
 
 
 def test_presets_of_an_environment() -> None:
