@@ -154,11 +154,7 @@ def compare(model: ModelLike, network: GreedyNetwork, path: Path) -> float:
 
 
 def _difference(network: GreedyNetwork, expected: Arrays, found: Arrays) -> float:
-    """Returns the largest difference between outputs of numbers, and checks all outputs.
-
-    Raises:
-        ConfigurationError: an action differs, unless its value is equal up to the tolerance, or a number by more than that.
-    """
+    """Returns the largest difference between outputs of numbers, and checks all outputs."""
     advice = "Check own networks for code that depends on values or on the batch size."
     largest = 0.0
     for name, array in expected.items():

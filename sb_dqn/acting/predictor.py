@@ -132,9 +132,6 @@ class Predictor:
             observation: one or N observations; single frames where the model stacks frames.
             stacks: frame stacks that the last call returned; None: empty ones.
             episode_start: `[N]`, True where the stack is cleared; None: nowhere.
-
-        Raises:
-            SpaceError: shape, dtype or keys differ from the space of the model.
         """
         space = self.blueprint.observation_space
         if self.frame_space is None:
@@ -238,11 +235,7 @@ class Predictor:
 
 
 def _frames_of(state: Any) -> Any:
-    """Returns the frame stacks in the state of a recurrent policy; None if the state is None.
-
-    Raises:
-        SpaceError: `state` is none that `predict` returned.
-    """
+    """Returns the frame stacks in the state of a recurrent policy; None if the state is None."""
     if state is None:
         return None
     if not isinstance(state, dict) or not {"memory", "action", "frames"} <= state.keys():

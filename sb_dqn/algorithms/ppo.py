@@ -152,11 +152,7 @@ class PPO(ActorCriticAlgorithm):
 
 
 def _minibatch(batch_size: object, normalize_advantage: object) -> int:
-    """Returns the largest number of samples of an update.
-
-    Raises:
-        ConfigurationError: it is 1 with normalized advantages, or an argument has the wrong type.
-    """
+    """Returns the largest number of samples of an update."""
     size = check_int("batch_size", batch_size, 1)
     if check_bool("normalize_advantage", normalize_advantage) and size == 1:
         raise ConfigurationError(

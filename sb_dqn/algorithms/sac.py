@@ -165,11 +165,7 @@ _STAYS_FIXED_OR_LEARNED = (
 
 
 def _temperature(ent_coef: object, automatic: float) -> Temperature:
-    """Returns the temperature for `ent_coef`, where "auto" starts at `automatic`.
-
-    Raises:
-        ConfigurationError: it is neither "auto", "auto_0.1" nor a number >= 0.
-    """
+    """Returns the temperature for `ent_coef`, where "auto" starts at `automatic`."""
     if not isinstance(ent_coef, str):
         return Temperature(check_float("ent_coef", ent_coef, 0.0), learned=False)
     kind, _, initial = ent_coef.partition("_")
@@ -185,11 +181,7 @@ def _temperature(ent_coef: object, automatic: float) -> Temperature:
 
 
 def _target_entropy(value: object, temperature: Temperature) -> float | None:
-    """Returns the target entropy in nats, or None for the default of the action space.
-
-    Raises:
-        ConfigurationError: it is neither "auto" nor a number, or the temperature is fixed.
-    """
+    """Returns the target entropy in nats, or None for the default of the action space."""
     if isinstance(value, str):
         if value == "auto":
             return None

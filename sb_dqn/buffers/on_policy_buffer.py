@@ -266,9 +266,6 @@ class OnPolicyBuffer(ABC):
         Args:
             state: a whole state.
             required: names of its other entries.
-
-        Raises:
-            CheckpointError: an entry is missing or has another shape.
         """
         columns = {f"extra/{name}": column for name, column in self.extra.items()} | {"departed": self.departed}
         missing = {*columns, *required} - state.keys()

@@ -343,11 +343,7 @@ class PrioritizedSampler(Sampler):
         return torch.where(saved > 0, saved, default)
 
     def _convert_alpha(self, state: Mapping[str, Tensor], saved: Tensor) -> Tensor:
-        """Converts saved priorities to the power of this sampler's alpha; 0 stays 0. A saved alpha of 0 has made each of them 1.
-
-        Raises:
-            CheckpointError: one is negative or not finite.
-        """
+        """Converts saved priorities to the power of this sampler's alpha; 0 stays 0. A saved alpha of 0 has made each of them 1."""
         if not bool(((saved >= 0) & (saved <= LARGEST)).all()):
             raise CheckpointError(
                 f"priorities of the replay state must be finite and >= 0, got {float(saved.min())} to {float(saved.max())}. "

@@ -204,12 +204,7 @@ class EvalCallback(EventCallback):
             np.savez(file, **arrays)
 
     def _read(self, path: Path) -> None:
-        """Reads the results of an interrupted run up to the present step, unless there are results already.
-
-        Raises:
-            CheckpointError: the file is damaged.
-            ConfigurationError: the file has another number of episodes per evaluation.
-        """
+        """Reads the results of an interrupted run up to the present step, unless there are results already."""
         if self.evaluations_timesteps or not path.exists():
             return
         try:

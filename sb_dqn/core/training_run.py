@@ -134,11 +134,7 @@ class Logs:
 
 
 def _run_folder(parent: Path, name: str, new_run: bool) -> Path:
-    """Returns the folder of a TensorBoard run.
-
-    Raises:
-        ConfigurationError: it lies outside of `parent`; the name of a resumed run is that of its file.
-    """
+    """Returns the folder of a TensorBoard run."""
     if Path(name).is_absolute() or ".." in Path(name).parts or not name.isprintable():
         raise ConfigurationError(
             f"tb_log_name must be a name inside of tensorboard_log, got {name!r}. Put other folders into tensorboard_log."

@@ -165,11 +165,7 @@ def unprocessed(env_id: str, kwargs: Settings) -> str:
 
 
 def _check_plain(env_id: str, spec: Any, kwargs: Settings, requested: Settings) -> None:
-    """Raises on features of the C++ vector env where gymnasium.make makes the game.
-
-    Raises:
-        ConfigurationError: `requested` is not empty.
-    """
+    """Raises on features of the C++ vector env where gymnasium.make makes the game."""
     if not requested:
         return
     settings = ", ".join(f"{name}={value!r}" for name, value in requested.items())

@@ -132,11 +132,7 @@ def as_exploration(value: object, schedule: Schedule, evaluation_eps: float | No
 
 
 def _ladder(options: Settings, final: float) -> Ladder | None:
-    """Returns the ladder of the options, None without one; `final` is the final epsilon of the schedule.
-
-    Raises:
-        ConfigurationError: an unknown ladder, an option of the other ladder, or a final epsilon of 0.
-    """
+    """Returns the ladder of the options, None without one; `final` is the final epsilon of the schedule."""
     kind = options.get("ladder")
     if kind is not None:
         check_choice("exploration['ladder']", kind, ("apex", "log"))

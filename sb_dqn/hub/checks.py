@@ -146,11 +146,7 @@ def check_received_evaluations(path: Path, repo: str) -> None:
 
 
 def _check_config(config: Settings) -> None:
-    """Checks the entries of `config.yaml` that commands read.
-
-    Raises:
-        ValueError: an entry is missing, or of another type.
-    """
+    """Checks the entries of `config.yaml` that commands read."""
     for name, kind in CONFIG_TYPES.items():
         if not isinstance(config.get(name), kind):
             raise ValueError(f"{name} is {config.get(name)!r:.80}")

@@ -222,11 +222,7 @@ class QNetwork(nn.Module):
         return noise._replace(uniform=noise.uniform[:, :-1], heads=heads)
 
     def _check_projection(self, torso: TorsoConfig, recurrent: RecurrentConfig | None) -> int:
-        """Returns the width of a projection of the latent state, that of the last hidden layers.
-
-        Raises:
-            ConfigurationError: there is none, or the network is recurrent.
-        """
+        """Returns the width of a projection of the latent state, that of the last hidden layers."""
         if recurrent is not None:
             raise ConfigurationError(
                 "self_prediction must be False with a recurrent policy, got True. Use 'MlpPolicy', 'CnnPolicy' or 'MultiInputPolicy'."

@@ -86,11 +86,7 @@ def _match(names: Iterable[str], env_id: str) -> str | None:
 
 
 def _read_file(path: Path, env_id: str) -> Preset:
-    """Reads the entry for `env_id`, or the only entry, of a user's file.
-
-    Raises:
-        ConfigurationError: the file cannot be read, is not one of presets, or has several entries and none for `env_id`.
-    """
+    """Reads the entry for `env_id`, or the only entry, of a user's file."""
     content = load_yaml_file(path, "preset")
     entries = content.get("presets") if isinstance(content, dict) else None
     if not isinstance(entries, dict) or not entries or not all(isinstance(entry, dict) for entry in entries.values()):

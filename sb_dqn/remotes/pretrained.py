@@ -75,11 +75,7 @@ def _agent(remote: Remote, home: str, finished: bool) -> Agent:
 
 
 def _select(agents: list[Agent], algorithm: str, env_id: str | None, label: str) -> Agent:
-    """Returns the agent of a class on an environment with the highest score.
-
-    Raises:
-        ConfigurationError: there is none, or the environment is not set and there are several.
-    """
+    """Returns the agent of a class on an environment with the highest score."""
     found = [each for each in agents if each.algorithm == algorithm and env_id in (None, each.env_id)]
     if len({each.env_id for each in found}) == 1:
         return max(found, key=lambda each: each.score)

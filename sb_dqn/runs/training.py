@@ -141,11 +141,7 @@ def _resume_with(
 
 
 def _check_callbacks(config: Settings, options: RunOptions) -> None:
-    """Checks that no option asks for a callback that a full checkpoint has no state of.
-
-    Raises:
-        click.UsageError: one does.
-    """
+    """Checks that no option asks for a callback that a full checkpoint has no state of."""
     if options.track not in (None, config.get("track")):
         raise click.UsageError(
             f"--track must be {config.get('track') or 'left out'} as before the full checkpoint, got {options.track}. Remove it."

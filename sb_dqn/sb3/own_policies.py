@@ -230,11 +230,7 @@ def _keywords(cls: type[Any]) -> set[str]:
 
 
 def _settings(cls: type[Any], policy: Any) -> dict[str, Any]:
-    """Returns the settings that a policy of Stable-Baselines3 was made with, without those that are None.
-
-    Raises:
-        ConfigurationError: its class chooses the optimizer.
-    """
+    """Returns the settings that a policy of Stable-Baselines3 was made with, without those that are None."""
     settings = dict(policy._get_constructor_parameters())
     if settings["optimizer_class"] is not torch.optim.Adam or settings["optimizer_kwargs"] not in DEFAULT_OPTIMIZER:
         raise ConfigurationError(
@@ -259,11 +255,7 @@ def _settings(cls: type[Any], policy: Any) -> dict[str, Any]:
 
 
 def _checked(cls: type[Any], module: object) -> nn.Module:
-    """Returns a user's `mlp_extractor`.
-
-    Raises:
-        ConfigurationError: it lacks a method or a width.
-    """
+    """Returns a user's `mlp_extractor`."""
     names = ("forward_actor", "forward_critic", "latent_dim_pi", "latent_dim_vf")
     missing = [name for name in names if name not in dir(module)]
     if missing or not isinstance(module, nn.Module):

@@ -46,11 +46,7 @@ def load_moments(model: ModelLike, saved: SB3Zip) -> str:
 
 
 def _state(model: ModelLike, saved: SB3Zip, rename: Rename) -> State:
-    """Returns the `state_dict` of the optimizer of one flat parameter.
-
-    Raises:
-        Unfit: the moments are not one to one those of the model.
-    """
+    """Returns the `state_dict` of the optimizer of one flat parameter."""
     kind = type(model.learner.optimizer).__name__
     if kind not in MOMENTS:
         raise Unfit(f"moments of {kind} are not read")
@@ -93,11 +89,7 @@ def _moments(saved: SB3Zip, names: Sequence[str], group: Settings) -> tuple[dict
 
 
 def _parameters_of(saved: SB3Zip, member: str, count: int) -> list[tuple[str, Tensor]]:
-    """Returns the parameters of an optimizer, in the sequence of its state, with their names.
-
-    Raises:
-        Unfit: the file does not show them.
-    """
+    """Returns the parameters of an optimizer, in the sequence of its state, with their names."""
     if member == "ent_coef_optimizer":
         return [(name, saved.variables[name]) for name in ("log_ent_coef",)]
     part = "" if member == "policy.optimizer" else f"{member.partition('.')[0]}."

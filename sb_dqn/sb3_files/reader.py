@@ -112,11 +112,7 @@ def _opened(path: Target) -> Iterator[zipfile.ZipFile]:
 
 
 def _member(archive: zipfile.ZipFile, name: str, label: str, limit: int | None = None) -> bytes:
-    """Returns the bytes of a member; `limit` is the largest number of them, None: as its compressed form allows.
-
-    Raises:
-        CheckpointError: it is missing, damaged or too large.
-    """
+    """Returns the bytes of a member; `limit` is the largest number of them, None: as its compressed form allows."""
     try:
         info = archive.getinfo(name)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -198,11 +198,7 @@ def _space(data: Any, allowance: Allowance) -> spaces.Space[Any] | None:
 
 
 def _bound(text: Any, count: int) -> Any:
-    """Returns a bound from NumPy's text of it: one number for all elements, or a list; a text that is cut has equal numbers.
-
-    Raises:
-        ValueError: the text does not show all elements.
-    """
+    """Returns a bound from NumPy's text of it: one number for all elements, or a list; a text that is cut has equal numbers."""
     numbers = _numbers(str(text).replace("...", " "))
     if "..." in str(text) and len(set(numbers)) == 1:
         return numbers[0]

@@ -92,11 +92,7 @@ def _is_valid(segment: Segment) -> bool:
 
 
 def _read_segment(folder: Path, segment: Segment) -> dict[str, Tensor]:
-    """Reads the cells of one block.
-
-    Raises:
-        CheckpointError: the file is missing, not a regular file, of another length, or altered.
-    """
+    """Reads the cells of one block."""
     with _open_segment(folder / segment.name, segment.length) as file:
         try:
             return safetensors_stream.read(segment.name, segment.length, file.read, {}, {}, segment.sha256)

@@ -106,11 +106,7 @@ def benchmark(
 
 
 def _without_missing_packages(entries: Sequence[Entry]) -> list[Entry]:
-    """Returns the runs whose environments can be made, and prints which tasks are left out and why.
-
-    Raises:
-        ConfigurationError: no environment can be made.
-    """
+    """Returns the runs whose environments can be made, and prints which tasks are left out and why."""
     from sb_dqn.envs.by_id import open_env
 
     reasons: dict[str, ConfigurationError | None] = {}
@@ -181,11 +177,7 @@ def _estimate(entries: Sequence[Entry], jobs: int) -> str:
 def _wanted(
     suite: Suite, algos: Sequence[str], envs: Sequence[str], seeds: Sequence[int], peers: Sequence[str]
 ) -> Queue:
-    """Returns the seeds that a call asks for, of each agent on each environment.
-
-    Raises:
-        ConfigurationError: an algorithm or environment is not in the suite, or the package of a peer is not installed.
-    """
+    """Returns the seeds that a call asks for, of each agent on each environment."""
     from sb_dqn.cli.benchmark.peer import check_peer
     from sb_dqn.cli.benchmark.runs import agents_of
     from sb_dqn.runs.settings_syntax import canonical
@@ -251,11 +243,7 @@ def _seeds(values: Sequence[int]) -> list[int]:
 
 
 def _read_queue(out: Path, suite: str) -> Queue:
-    """Returns the runs that earlier calls asked for; empty for a new folder.
-
-    Raises:
-        ConfigurationError: the folder is of another version or suite, or of something else.
-    """
+    """Returns the runs that earlier calls asked for; empty for a new folder."""
     path = out / QUEUE
     content = read_yaml(path)
     if content is None:

@@ -114,12 +114,7 @@ def _aggregate_plot(
     baseline: str | None,
     style: str | None,
 ) -> Callable[[], Drawn]:
-    """Returns a function that draws an aggregate plot of the runs that it finds.
-
-    Raises:
-        click.UsageError: an option that does not suit the kind.
-        ConfigurationError: the picture cannot be written.
-    """
+    """Returns a function that draws an aggregate plot of the runs that it finds."""
     from sb_dqn.cli.plots.kinds import Request, draw
     from sb_dqn.cli.plots.normalization import check_choice
     from sb_dqn.cli.plots.runs import find_runs

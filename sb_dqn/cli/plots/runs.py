@@ -63,11 +63,7 @@ def _started(run: Run) -> str:
 
 
 def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
-    """Returns one run for each label, environment and seed: the finished one, or the one that started last.
-
-    Raises:
-        ConfigurationError: two finished runs have the same label, environment and seed.
-    """
+    """Returns one run for each label, environment and seed: the finished one, or the one that started last."""
     groups: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.label, run.env_id, run.seed].append(run)
@@ -84,11 +80,7 @@ def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
 
 
 def _check_settings(runs: Iterable[Run]) -> None:
-    """Checks that the runs of a label on an environment are seeds of the same agent.
-
-    Raises:
-        ConfigurationError: their settings differ; the message names the settings.
-    """
+    """Checks that the runs of a label on an environment are seeds of the same agent."""
     first: dict[tuple[str, str], Run] = {}
     for run in runs:
         other = first.setdefault((run.label, run.env_id), run)

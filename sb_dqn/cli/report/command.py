@@ -59,11 +59,7 @@ def report(paths: tuple[Path, ...], out: Path | None, film: bool, best: bool, tr
 
 
 def _find_runs(paths: Iterable[Path]) -> list[Run]:
-    """Returns the runs at or below each path, without duplicates.
-
-    Raises:
-        click.BadParameter: a path does not exist or has no run.
-    """
+    """Returns the runs at or below each path, without duplicates."""
     from sb_dqn.runs.folder import CONFIG, MODEL
     from sb_dqn.runs.run import runs_below
 
@@ -87,12 +83,7 @@ def _find_runs(paths: Iterable[Path]) -> list[Run]:
 
 
 def _check_target(target: Path) -> Path:
-    """Checks that the page can be written without the loss of another file.
-
-    Raises:
-        ConfigurationError: the ending is not .html, or the folder does not exist.
-        click.BadParameter: there is a file that is no report.
-    """
+    """Checks that the page can be written without the loss of another file."""
     from sb_dqn.checks import check_output_path
     from sb_dqn.cli.report.page import GENERATOR
 

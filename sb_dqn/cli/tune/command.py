@@ -128,11 +128,7 @@ def tune(
 
 
 def _stored_study(out: Path, algo: str | None, env_id: str | None, storage: str | None) -> tuple[Path, StudySetup, int]:
-    """Returns the study in a folder; the password of its storage is that of the command line or the environment.
-
-    Raises:
-        click.UsageError: the folder has none, an argument has its own value in the study, or the password is missing.
-    """
+    """Returns the study in a folder; the password of its storage is that of the command line or the environment."""
     from sb_dqn.runs.settings_syntax import canonical, typed_options
 
     stored = read_study(out)

@@ -57,11 +57,7 @@ def _read(path: Path) -> Kwargs:
 
 
 def _inherit(spaces: Settings, name: str, path: Path, above: tuple[str, ...] = ()) -> Kwargs:
-    """Returns the space `name` with that of its `like` below it; `above` are the spaces that are like it.
-
-    Raises:
-        ConfigurationError: it is no mapping, or `like` is no other algorithm.
-    """
+    """Returns the space `name` with that of its `like` below it; `above` are the spaces that are like it."""
     if not isinstance(spaces[name], Mapping):
         raise ConfigurationError(
             f"{name} in {path} must be a mapping of settings to choices and ranges, got {spaces[name]!r}. Write for example "
@@ -81,11 +77,7 @@ def _inherit(spaces: Settings, name: str, path: Path, above: tuple[str, ...] = (
 
 
 def _flatten(content: Settings, path: str, outer: str = "") -> Space:
-    """Returns the entries by dotted name; checks each.
-
-    Raises:
-        ConfigurationError: an entry is no list of choices and no range.
-    """
+    """Returns the entries by dotted name; checks each."""
     space: Space = {}
     for name, entry in content.items():
         label = f"{outer}{name}"

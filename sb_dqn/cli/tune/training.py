@@ -71,11 +71,7 @@ def run_trial(setup: StudySetup, number: int, sampled: Settings, device: str | N
 
 
 def _train(setup: StudySetup, plan: Plan, report: Report) -> float | None:
-    """Returns the mean return of the final greedy episodes, or None for a pruned trial.
-
-    Raises:
-        ConfigurationError: no final episode finished, or the mean return is not finite.
-    """
+    """Returns the mean return of the final greedy episodes, or None for a pruned trial."""
     from sb_dqn.evaluation import play_episodes
     from sb_dqn.logger import configure
 

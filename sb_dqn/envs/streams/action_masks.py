@@ -185,11 +185,7 @@ class MaskReader:
             rows[...] = masks
 
     def _check_any_legal(self, rows: BoolArray, final: BoolArray, tick: int) -> BoolArray:
-        """Returns the masks; those of final rows without a legal action allow all actions.
-
-        Raises:
-            EnvironmentFault: no action is legal in a state that is not terminal.
-        """
+        """Returns the masks; those of final rows without a legal action allow all actions."""
         empty: BoolArray = ~np.logical_or.reduce(rows, -1)
         if not any_true(empty):
             return rows

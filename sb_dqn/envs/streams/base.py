@@ -407,11 +407,7 @@ class Stream(ABC):
         return lane_observation(batched, lane) if is_dict else np.array(batched[lane])
 
     def _final_rows(self, raws: Sequence[Any], ended: BoolArray) -> Observation:
-        """Returns the final observations of ended lanes as one batch, with zeros in the other lanes.
-
-        Raises:
-            EnvironmentFault: an observation is missing, has the wrong shape, or holds NaN or infinity.
-        """
+        """Returns the final observations of ended lanes as one batch, with zeros in the other lanes."""
         batch = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._leaves.items()}
         for lane in np.flatnonzero(ended).tolist():
             obs = flatten_observation(raws[lane], self._leaves)

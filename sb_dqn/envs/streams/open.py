@@ -149,11 +149,7 @@ def _make_stream(env: EnvLike, frame_stack: int | None, options: StreamOptions) 
 
 
 def _autoreset_mode(env: EnvLike) -> AutoresetMode:
-    """Returns the autoreset mode in the env's metadata.
-
-    Raises:
-        ConfigurationError: the metadata has no mode, or one that is not supported.
-    """
+    """Returns the autoreset mode in the env's metadata."""
     value = env.metadata.get("autoreset_mode")
     name = f"{type(env).__name__}.metadata['autoreset_mode']"
     if value is None:

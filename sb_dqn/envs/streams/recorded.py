@@ -231,12 +231,7 @@ def _copied(observation: object, leaves: Mapping[str, Space]) -> Observation:
 
 
 def _read(number: int, episode: Any, leaves: Mapping[str, Space], action_space: Space, actions: Actions) -> Recording:
-    """Checks an episode and returns it in the dtypes of rows.
-
-    Raises:
-        ConfigurationError: its arrays do not fit together, or it ends before its last step.
-        SpaceError: an observation or action is not of its space.
-    """
+    """Checks an episode and returns it in the dtypes of rows."""
     reward = np.asarray(episode.rewards, np.float32)
     ends = [np.asarray(flags, np.bool_) for flags in (episode.terminations, episode.truncations)]
     length = len(reward)

@@ -121,11 +121,7 @@ class SB3Stream(Stream):
         return raw if self._frames is None or raw is None else self._frames.newest(raw)
 
     def _finals(self, ended: BoolArray, terminated: BoolArray, infos: Sequence[Info]) -> list[Any]:
-        """Returns the final observation of each lane, with zeros for a termination without one, which needs no value.
-
-        Raises:
-            EnvironmentFault: a truncation has no final observation, so its value cannot be bootstrapped.
-        """
+        """Returns the final observation of each lane, with zeros for a termination without one, which needs no value."""
         finals: list[Any] = [self._newest(info.get("terminal_observation")) for info in infos]
         missing = [lane for lane in np.flatnonzero(ended).tolist() if finals[lane] is None]
         for lane in missing:

@@ -151,11 +151,7 @@ class PettingZooLanes(ListedLanes):
 
 
 def _check_parallel(env: EnvLike) -> None:
-    """Checks that an object is a parallel environment.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Checks that an object is a parallel environment."""
     if getattr(env, "agent_iter", None) is not None:
         raise ConfigurationError(
             f"env must be a parallel environment of PettingZoo, got {type(env).__name__}, whose agents act in turns. Convert it with "

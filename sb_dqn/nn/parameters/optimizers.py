@@ -126,11 +126,7 @@ def split_moments(saved: Mapping[str, Any], like: Sequence[torch.Tensor]) -> Map
 
 
 def _check_moments(optimizer: torch.optim.Optimizer, plain_adam: bool) -> None:
-    """Checks the state, which kernels would fail on in the next step.
-
-    Raises:
-        ValueError: a moment is missing or has another shape.
-    """
+    """Checks the state, which kernels would fail on in the next step."""
     for master, state in optimizer.state.items():
         if not isinstance(master, torch.Tensor):
             raise ValueError(

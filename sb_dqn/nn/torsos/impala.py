@@ -119,11 +119,7 @@ def _stage(shape: Shape, channels: int, spectral_norm: bool, layer_norm: LayerNo
 
 
 def _pooled(adaptive_pool: Sequence[int], shape: Shape) -> tuple[int, int]:
-    """Returns `adaptive_pool` as (height, width).
-
-    Raises:
-        ConfigurationError: it is no pair, or larger than `shape`.
-    """
+    """Returns `adaptive_pool` as (height, width)."""
     sizes = check_numbers("adaptive_pool", adaptive_pool)
     if len(sizes) != 2:
         raise ConfigurationError(
