@@ -40,6 +40,12 @@ def computes_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and any(has and name.endswith("bf16") for name, has in cpu_capabilities().items())
 
 
+@cache
+def print_once(message: str) -> None:
+    """Prints a line to stderr, unless the process has printed the same one."""
+    print(f"sb_dqn: {message}", file=sys.stderr)
+
+
 def check_torch_defaults() -> None:
     """Checks that tensors are made as this library expects: float32, on the CPU unless it names a device.
 

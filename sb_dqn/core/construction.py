@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -17,7 +16,7 @@ from sb_dqn.actors.launch import open_for_training
 from sb_dqn.actors.settings import MAX_LANES, Actors, MadeLanes, as_actors
 from sb_dqn.buffers.sequences import Sequences
 from sb_dqn.checks import check_bool, check_choice, check_float, check_int, check_mapping, check_path, check_switch
-from sb_dqn.devices import computes_bfloat16
+from sb_dqn.devices import computes_bfloat16, print_once
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.envs.streams.sb3 import has_stacks_of
@@ -37,8 +36,6 @@ from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
 
 P = TypeVar("P", bound=Policy)
 CPU = torch.device("cpu")
-_reported_choice = False
-_reported_precision = False
 
 
 @dataclass
@@ -106,17 +103,11 @@ class TrainingConfig:
             policy: networks on the CPU.
             batch_size: transitions per update.
         """
-        global _reported_choice
         found = resolve_device(self.device)
         small = found.type == "cuda" and are_small([policy], CPU, batch_size, counts_recurrent=True)
         if not (small and _is_auto(self.device)):
             return found
-        if not _reported_choice:
-            print(
-                "sb_dqn: device='auto' chose the CPU, which is faster for small networks; device='cuda' forces CUDA",
-                file=sys.stderr,
-            )
-            _reported_choice = True
+        print_once("device='auto' chose the CPU, which is faster for small networks; device='cuda' forces CUDA")
         return CPU
 
     def choose_precision(self, device: torch.device) -> str:
@@ -124,17 +115,14 @@ class TrainingConfig:
 
         The first choice of "bf16" in a process for a device without them is reported on stderr.
         """
-        global _reported_precision
         has_instructions = computes_bfloat16(device)
         if self.precision == "auto":
             return "bf16" if has_instructions else "fp32"
-        if self.precision == "bf16" and not has_instructions and not _reported_precision:
-            print(
-                f"sb_dqn: precision='bf16' may be many times slower than 'fp32' here: no instructions for bfloat16 were found on "
-                f"device {str(device)!r}; precision='auto' is 'fp32' there",
-                file=sys.stderr,
+        if self.precision == "bf16" and not has_instructions:
+            print_once(
+                f"precision='bf16' may be many times slower than 'fp32' here: no instructions for bfloat16 were found on device "
+                f"{str(device)!r}; precision='auto' is 'fp32' there"
             )
-            _reported_precision = True
         return self.precision
 
     def normalization(self, gamma: float) -> NormalizationConfig:

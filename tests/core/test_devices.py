@@ -12,7 +12,6 @@ from gymnasium import spaces
 
 from sb_dqn import DQN, PPO, devices
 from sb_dqn.buffers import Layout, Ring
-from sb_dqn.core import construction
 from sb_dqn.core.construction import PolicyConfig, TrainingConfig, buffer_device_of, resolve_device
 from sb_dqn.errors import ConfigurationError, MemoryBudgetError
 from sb_dqn.learning.learner_group import LearnerGroup
@@ -33,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture
 def has_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(construction, "_reported_choice", False)
+    devices.print_once.cache_clear()
 
 
 def chosen(device: Any, kind: str, batch_size: int = 32) -> str:
@@ -191,7 +190,7 @@ PROCESSORS: dict[str, tuple[dict[str, Any], bool]] = {
 
 def of_processor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(devices, "cpu_capabilities", lambda: PROCESSORS[name][0])
-    monkeypatch.setattr(construction, "_reported_precision", False)
+    devices.print_once.cache_clear()
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
