@@ -191,16 +191,15 @@ SCHEDULES: dict[str, type[Any]] = {
 }
 
 
-def as_schedule(name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = True) -> Schedule:
+def as_schedule(name: str, value: object, *, high: float = math.inf, above: bool = True) -> Schedule:
     """Converts an argument to a `Schedule`.
 
     Args:
         name: argument name, for messages.
         value: a number, a `Schedule` of this module or your own, a text for `parse`, (environment step, value) pairs as
             for `Piecewise`, or a function of the progress remaining.
-        low: smallest allowed value.
         high: largest allowed value.
-        above: True if a constant must be greater than `low`; a schedule may still start or end there.
+        above: True if a constant must be greater than 0; a schedule may still start or end there.
 
     Raises:
         ConfigurationError: the value is none of these, or out of range.
@@ -214,7 +213,7 @@ def as_schedule(name: str, value: object, *, low: float = 0.0, high: float = mat
     elif isinstance(value, Sequence):
         schedule = Piecewise(_points(name, value))
     else:
-        schedule = Constant(check_float(name, value, low, high, above=above))
+        schedule = Constant(check_float(name, value, 0.0, high, above=above))
     try:
         values = schedule.values()
     except Exception as error:  # a user's function may raise anything
@@ -223,7 +222,7 @@ def as_schedule(name: str, value: object, *, low: float = 0.0, high: float = mat
             f"raised {type(error).__name__}: {error}. Fix the function."
         ) from error
     for number in values:
-        check_float(f"the value of {name}={value!r}", number, low, high, above=above and len(values) == 1)
+        check_float(f"the value of {name}={value!r}", number, 0.0, high, above=above and len(values) == 1)
     return schedule
 
 

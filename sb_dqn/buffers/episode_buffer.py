@@ -117,16 +117,14 @@ class EpisodeBuffer(OnPolicyBuffer):
             self._consumed = False
         self._make_room(len(rows.slots))
         if rows.action is not None:
-            self._depart(rows.extra)
-            self.ring.depart(rows.action)
+            self._depart(rows.action, rows.extra)
         else:
             self._cut()
             self.begin[:] = self.ring.cursor
             if not self.finished:
                 self._oldest[:] = self.begin
         for slot in rows.slots:
-            self.ring.arrive(slot)
-            self._arrived(slot)
+            self._arrive(slot)
             for lane in np.flatnonzero(slot.valid & slot.last).tolist():
                 row = int(self.ring.cursor[lane]) - 1
                 self.finished.append((lane, int(self.begin[lane]), row))

@@ -18,7 +18,7 @@ from sb_dqn.buffers.staged_writes import Where
 from sb_dqn.errors import CheckpointError
 from sb_dqn.losses.returns import lambda_returns
 from sb_dqn.losses.transforms import identity
-from sb_dqn.types import Array, Batch, BoolArray, IntArray, Slot
+from sb_dqn.types import ActionArray, Array, Batch, BoolArray, IntArray, Slot
 
 VALUE = "value"
 """Extra output of every policy: its own value estimate of o_t, `[B]`."""
@@ -195,7 +195,8 @@ class OnPolicyBuffer(ABC):
         """Returns the newest observation of every lane, frames stacked: the policy's input. See `_observe`."""
         return self._observe(self._lanes, self.ring.cursor - 1)[0]
 
-    def _depart(self, extra: Extras) -> None:
+    def _depart(self, action: ActionArray, extra: Extras) -> None:
+        """Stores the actions at the open rows, with the extra outputs of the policy."""
         open_rows = self.ring.open_rows()
         self.departed[open_rows] = True
         for name, column in self.extra.items():
@@ -203,13 +204,16 @@ class OnPolicyBuffer(ABC):
             if name != VALUE and self._open_last.any():  # the value is stored: a truncation bootstraps from it
                 output = np.where(self._open_last.reshape(-1, *(1,) * (output.ndim - 1)), 0, output)
             column[open_rows] = output
+        self.ring.depart(action)
 
     def _cut(self) -> None:
         """Cuts the running episodes, because the stream restarts."""
         self.ring.cut()
         self._last[self.ring.open_rows()] |= self.ring.cursor > 0
 
-    def _arrived(self, slot: Slot) -> None:
+    def _arrive(self, slot: Slot) -> None:
+        """Stores new rows, which are open until the next departure."""
+        self.ring.arrive(slot)
         cells: Where
         lanes: IntArray | slice = slice(None)
         if slot.full:

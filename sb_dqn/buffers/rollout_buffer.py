@@ -128,8 +128,7 @@ class RolloutBuffer(OnPolicyBuffer):
             self.ticks = 0
             self._consumed = False
         if rows.action is not None:
-            self._depart(rows.extra)
-            self.ring.depart(rows.action)
+            self._depart(rows.action, rows.extra)
             self.ticks += 1
         elif self.ring.cursor[0] > 0:
             self._cut()
@@ -138,8 +137,7 @@ class RolloutBuffer(OnPolicyBuffer):
             else:
                 self.ticks += 1  # the reset takes up a row, like any other tick
         for slot in rows.slots:
-            self.ring.arrive(slot)
-            self._arrived(slot)
+            self._arrive(slot)
 
     def complete(self, value_of: ValueFunction) -> None:
         """Computes the missing values, and the targets of all samples; called before the first update.

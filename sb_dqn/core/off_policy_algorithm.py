@@ -33,14 +33,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     """Stores what the actions led to, and learns from samples of it.
 
     Args:
-        env: environment of any supported kind, or a `Blueprint`.
-        policy: networks and optimizer.
-        training: settings that all algorithms share.
-        objective: makes the loss from the blueprint of the environment.
         replay: size of the replay, sampling, and when updates are due.
         target: how the target network follows.
         keywords: arguments that all these algorithms share, with defaults.
-        exploration: strategy of Q-policies; None for policies that sample their actions.
+        env, policy, training, objective, exploration: see `BaseAlgorithm`.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (

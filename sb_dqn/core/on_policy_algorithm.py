@@ -27,12 +27,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     is selected after the updates. `log_interval` counts rollouts, as in Stable-Baselines3.
 
     Args:
-        env: environment of any supported kind, or a `Blueprint`.
-        policy: networks and optimizer.
-        training: settings that all algorithms share.
-        objective: makes the loss from the blueprint of the environment.
         rollout: what is collected before the updates.
-        exploration: strategy of Q-policies; None for policies that sample their actions.
+        env, policy, training, objective, exploration: see `BaseAlgorithm`.
         has_critic: False stores a value of 0 (Monte-Carlo methods without a learned value).
     """
 

@@ -34,9 +34,9 @@ def unit_scores(activations: Tensor) -> Tensor:
     return size / (size.mean() + 1e-9)
 
 
-def dormant_share(activations: Tensor, threshold: float = DORMANT) -> float:
-    """Returns the share of dormant units, those with a score at or below the threshold; see `unit_scores`."""
-    return float((unit_scores(activations) <= threshold).float().mean())
+def dormant_share(activations: Tensor) -> float:
+    """Returns the share of dormant units, those with a score of at most `DORMANT`; see `unit_scores`."""
+    return float((unit_scores(activations) <= DORMANT).float().mean())
 
 
 def _rows_of_units(x: Tensor) -> Tensor:

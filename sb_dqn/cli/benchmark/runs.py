@@ -20,7 +20,7 @@ from sb_dqn.presets.literals import load_yaml_file
 from sb_dqn.runs.comparison import Setup
 from sb_dqn.runs.jobs import Job
 from sb_dqn.runs.plan import make_plan
-from sb_dqn.runs.run import Run, numbered_folders
+from sb_dqn.runs.run import SAME_AGENT, Run, numbered_folders
 from sb_dqn.runs.settings_syntax import algorithm_class, constructor_defaults
 from sb_dqn.types import Kwargs, Settings
 
@@ -31,8 +31,6 @@ RESULTS = "results.csv"
 CURVES = "curves.csv"
 OWN = "sb_dqn"
 """Name of this library in the column `library`."""
-WITHOUT_EFFECT = ("device", "verbose", "tensorboard_log")
-"""Keywords of a run that do not change what it measures."""
 Queue = Mapping[str, Mapping[str, Sequence[int]]]
 """Seeds to train, of each agent on each task."""
 
@@ -141,9 +139,7 @@ class Entry(Job):
         """Returns whether a run has the expected settings, and the defaults of its class for all other keywords."""
         expected = self.expected["settings"]
         defaults = _defaults(self.algorithm) if self.library == OWN else {}
-        others = {
-            name: value for name, value in defaults.items() if name in run.settings and name not in WITHOUT_EFFECT
-        }
+        others = {name: value for name, value in defaults.items() if name in run.settings and name not in SAME_AGENT}
         return all(run.settings.get(name) == value for name, value in {**others, **expected}.items()) and all(
             run.config.get(name) == value for name, value in self.expected.items() if name != "settings"
         )
