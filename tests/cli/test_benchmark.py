@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from importlib import metadata
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +29,6 @@ from sb_dqn import DQN, QRDQN
 from sb_dqn.cli.benchmark import command, peer
 from sb_dqn.cli.benchmark import runs as suite
 from sb_dqn.cli.benchmark.runs import FIRST_SEED, agents_of, make_entries, read_suite, seconds_left, suite_names
-from sb_dqn.cli.main import main
 from sb_dqn.envs.by_id import open_env
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.hub import pull_from_hub
@@ -40,6 +40,7 @@ from sb_dqn.runs.greedy import play
 from sb_dqn.runs.plan import make_plan
 from scripts.benchmarks import agents
 from tests.cli.fork_server import ForkServer
+from tests.command import run_main
 from tests.full_disk import POSIX, files_limited_to
 from tests.marks import FULL, SLOW
 
@@ -55,6 +56,7 @@ tasks:
   CartPole-v1: {algorithms: [DQN, QRDQN], peers: {sb3: [DQN]}}
   short poles: {env: CartPole-v1, env_kwargs: {sutton_barto_reward: true}, algorithms: [DQN]}
 """
+run = partial(run_main, "benchmark")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,17 +69,6 @@ def small_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(job_runner, "subprocess", SimpleNamespace(Popen=server, PIPE=None, STDOUT=None))
         patch.setattr(suite, "FOLDER", folder)
         yield
-
-
-def run(*words: object) -> int:
-    """Runs `sb-dqn benchmark`; returns its exit status."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["sb-dqn", "benchmark", *(str(word) for word in words)])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-    return 0
 
 
 def rows(out: Path, name: str = "results.csv") -> list[dict[str, str]]:

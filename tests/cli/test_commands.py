@@ -14,23 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from sb_dqn import DQN
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.main import commands, main
 from sb_dqn.presets import list_presets
 from sb_dqn.runs import evaluation_options
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.training import another_setting
+from tests.command import call, run_main
 from tests.marks import FULL, SLOW
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "600", "--seed", "1", "--set", "learning_starts=50",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "train_freq=8", "--set", "gradient_steps=1"]  # fmt: skip
-
-
-def call(*arguments: str | Path | int) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -334,40 +329,29 @@ def test_user_error_is_one_line_and_status_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", *arguments])
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(SystemExit) as ended:
-        main()
+    assert run_main(*arguments) == 2
     error = capsys.readouterr().err
-    assert ended.value.code == 2
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_replay_buffer_is_no_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_buffer_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     buffer = tmp_path / "replay.zip"
     DQN("MlpPolicy", "CartPole-v1", buffer_size=9, device="cpu").save_replay_buffer(buffer)
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", "evaluate", str(buffer), "--env", "CartPole-v1"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+    assert run_main("evaluate", buffer, "--env", "CartPole-v1") == 2
     assert f"{buffer} must hold a model, got a 'replay'. Use the file of a model." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "plot", "resume"])
 def test_a_damaged_configuration_is_one_line_with_its_path_and_place(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.yaml").write_text("a: [")
     (tmp_path / "model.zip").touch()
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", command, str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
+    assert run_main(command, tmp_path) == 2
     error = capsys.readouterr().err
-    assert ended.value.code == 2
     assert re.fullmatch(rf"Error: {re.escape(str(tmp_path))}/config\.yaml must be YAML, .* line 1, column 5.*\n", error)
 
 

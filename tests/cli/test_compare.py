@@ -18,11 +18,9 @@ from typing import Any
 import click
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
 from sb_dqn.cli.compare.command import _make_setup, _stop_message
-from sb_dqn.cli.main import commands, main
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs import score as module
 from sb_dqn.runs.comparison import Setup, read_comparison
@@ -33,15 +31,12 @@ from sb_dqn.runs.jobs import Failure, Job, run_jobs
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import Score
 from tests.cli.fork_server import ForkServer
+from tests.command import call, run_main
 from tests.marks import FULL, SLOW, a_few
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--env", "CartPole-v1", "--seeds", "1", "--steps", "400", "--eval-episodes", "2", "-o", "learning_starts=50",
          "-o", "policy_kwargs={net_arch: [16]}", "-o", "gradient_steps=1", "--device", "cpu"]  # fmt: skip
-
-
-def call(*arguments: str | Path | int) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -425,11 +420,8 @@ def test_user_error_is_one_message_and_status_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", "compare", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
+    assert run_main("compare", *arguments) == 2
     error = " ".join(capsys.readouterr().err.split())
-    assert ended.value.code == 2
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "runs").exists()

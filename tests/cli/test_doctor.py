@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from click.testing import CliRunner
-
-from sb_dqn.cli.main import commands
+from tests.command import call
 from tests.marks import SLOW
 
 
 @SLOW
 def test_doctor_names_faults_of_the_model_and_of_the_log(tmp_path: Path) -> None:
     small = ["--set", "gamma=0.5", "--set", "policy_kwargs={net_arch: [16]}", "--set", "learning_starts=50"]
-    train = [
-        "train",
-        "dqn",
-        "CartPole-v1",
-        "--timesteps",
-        "300",
-        "--seed",
-        "1",
-        "--folder",
-        str(tmp_path),
-        "--no-progress",
-    ]
-    assert CliRunner().invoke(commands, [*train, *small], catch_exceptions=False).exit_code == 0
+    train = ["train", "dqn", "CartPole-v1", "--timesteps", 300, "--seed", 1, "--folder", tmp_path, "--no-progress"]
+    assert call(*train, *small).exit_code == 0
     run = tmp_path / "dqn_CartPole-v1_1"
     (run / "progress.csv").write_text(
         "time/total_timesteps,diagnose/policy_churn\n200,0.1\n300,0.4\n", encoding="utf-8"
     )
-    told = CliRunner().invoke(commands, ["doctor", str(run), "--episodes", "2"], catch_exceptions=False).output
+    told = call("doctor", run, "--episodes", 2).output
     assert "300 env steps" in told
     assert "\n! horizon = 2, should be >= 5. Raise gamma" in told
     assert "\n! policy_churn = 0.4, should be <= 0.3" in told

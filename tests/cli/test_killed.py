@@ -13,14 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner, Result
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.main import commands
 from sb_dqn.runs.checkpoint_timer import CheckpointTimer, checkpoints, stop_on_signals
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import drop_rows, read_result
+from tests.command import call
 from tests.marks import FULL, SLOW
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +27,6 @@ TRAIN = (
     "train", "PERDQN", "CartPole-v1", "-n", "400", "--seed", "1", "--device", "cpu", "--no-progress", "--eval-freq", "0",
     "--set", "policy_kwargs={net_arch: [8]}", "--set", "buffer_size=300", "--set", "learning_starts=50",
 )  # fmt: skip
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
 @FULL

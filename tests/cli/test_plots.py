@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import filelock
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.plots.kinds import Request, draw
 from sb_dqn.cli.plots.normalization import ATARI_ID, human_scores, make_normalization
 from sb_dqn.cli.plots.runs import find_runs, parse_target
@@ -27,6 +24,7 @@ from sb_dqn.plotting.series import Series
 from sb_dqn.runs.folder import Result as RunResult
 from sb_dqn.runs.folder import write_result
 from sb_dqn.runs.folder_lock import lock_folder
+from tests.command import call, run_main
 from tests.marks import SLOW, a_few
 
 
@@ -122,10 +120,6 @@ def write_study(root: Path, env_ids: Sequence[str] = ("CartPole-v1", "Acrobot-v1
     return root
 
 
-def call(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(commands, ["plot", *map(str, arguments)], catch_exceptions=False)
-
-
 def drawing(root: Path, kind: str, style: str = "screen", **options: Any) -> tuple[Any, list[str]]:
     """Returns the axes and the lines of text of a plot."""
     request = Request(kind, STYLES[style], **options)
@@ -169,10 +163,10 @@ def test_final_scores_profile_and_improvement(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", a_few(["curves", "iqm", "profile", "improvement"], "curves", "iqm"))
 def test_pictures_in_both_styles(tmp_path: Path, kind: str) -> None:
     root = write_study(tmp_path / "runs")
-    done = call(root, "--kind", kind)
+    done = call("plot", root, "--kind", kind)
     assert done.exit_code == 0, done.output
     assert (root / f"plot_{kind}.png").read_bytes().startswith(b"\x89PNG")
-    done = call(root / "CartPole-v1", root / "Acrobot-v1", "--kind", kind, "--style", "paper")
+    done = call("plot", root / "CartPole-v1", root / "Acrobot-v1", "--kind", kind, "--style", "paper")
     assert done.output.splitlines()[-1] == str(root / f"plot_{kind}.pdf")  # the folder that contains both
     content = (root / f"plot_{kind}.pdf").read_bytes()
     assert content.startswith(b"%PDF")
@@ -184,7 +178,7 @@ def test_pictures_in_both_styles(tmp_path: Path, kind: str) -> None:
 def test_labels_of_folders(tmp_path: Path) -> None:
     for name, gamma in {"low": 0.9, "high": 0.999}.items():
         write_run(tmp_path / name / "run", [1.0, 2.0], gamma=gamma)
-    done = call(f"low={tmp_path / 'low'}", f"high={tmp_path / 'high'}", "--output", tmp_path / "a.svg")
+    done = call("plot", f"low={tmp_path / 'low'}", f"high={tmp_path / 'high'}", "--output", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output
     assert [line.split(":")[0] for line in done.output.splitlines() if " IQM " in line] == ["low", "high"]
 
@@ -198,13 +192,13 @@ def test_unfinished_and_repeated_runs(tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "b_1/config.yaml").read_text())
     (tmp_path / "b_1/config.yaml").write_text(yaml.safe_dump({**config, "n_timesteps": 400}))
     write_run(tmp_path / "c_1", [], seed=2)
-    done = call(tmp_path)
+    done = call("plot", tmp_path)
     assert "DQN: IQM 1 [1, 1] after 100 env steps" in done.output
     assert "DQN on CartPole-v1, seed 1" in done.output
     assert "the curve of DQN ends where its shortest run ends" in done.output
     assert "seed 2" in done.output
     assert "a_1" not in done.output
-    done = call(tmp_path, "--kind", "iqm")
+    done = call("plot", tmp_path, "--kind", "iqm")
     assert "DQN: IQM 4\n" in done.output
     assert "is left out: it has no result of final episodes yet" in done.output
 
@@ -212,7 +206,7 @@ def test_unfinished_and_repeated_runs(tmp_path: Path) -> None:
 def test_runs_of_different_length_are_reported(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [1.0], final=1.0)
     write_run(tmp_path / "b", [1.0], algorithm="PPO", steps=800, final=1.0)
-    done = call(tmp_path, "--kind", "improvement")
+    done = call("plot", tmp_path, "--kind", "improvement")
     assert "the runs on CartPole-v1 differ in length: DQN has 400 env steps, PPO 800" in done.output
 
 
@@ -292,16 +286,12 @@ def test_user_error_is_one_message_and_status_2(
     options: list[str],
     message: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     make(tmp_path)
     words = [option.format(root=tmp_path) for option in options]
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", "plot", str(tmp_path), *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
+    assert run_main("plot", tmp_path, *words) == 2
     error = " ".join(capsys.readouterr().err.split())
-    assert ended.value.code == 2
     assert message in error
     assert "Traceback" not in error
     assert list(tmp_path.glob("plot_*")) == []
@@ -411,7 +401,7 @@ def test_ctrl_c_ends_watching_with_status_130(tmp_path: Path, monkeypatch: pytes
     run = write_run(tmp_path / "run", [1.0, 2.0])
     monkeypatch.setattr("sb_dqn.cli.plots.watch.time.sleep", interrupt)
     with lock_folder(run, "locked"):
-        done = call(tmp_path / target, "--watch", *(["2"] if target == "run" else []))
+        done = call("plot", tmp_path / target, "--watch", *(["2"] if target == "run" else []))
     assert done.exit_code == 130
     assert done.output.endswith("Ctrl-C stops\n\nstopped\n")
     assert len(list(tmp_path.rglob("*.png"))) == 1
@@ -420,4 +410,4 @@ def test_ctrl_c_ends_watching_with_status_130(tmp_path: Path, monkeypatch: pytes
 def test_watch_refuses_wrong_options_at_once(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [1.0])
     with lock_folder(run, "locked"), pytest.raises(ConfigurationError, match="--normalize must be one of"):
-        call(tmp_path, "--normalize", "humans", "--watch")
+        call("plot", tmp_path, "--normalize", "humans", "--watch")

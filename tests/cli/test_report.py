@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sb_dqn.cli.main import commands
 from sb_dqn.cli.report.settings import settings_table
 from sb_dqn.errors import ConfigurationError
 from sb_dqn.plotting.series import Series, thinned
@@ -25,6 +23,7 @@ from sb_dqn.plotting.svg import draw_chart, round_numbers, same_unit
 from sb_dqn.presets import find_preset
 from sb_dqn.runs.run import Run
 from sb_dqn.runs.score import group_runs
+from tests.command import call
 from tests.marks import SLOW
 
 MONITOR = '#{"t_start": 0.0, "env_id": "CartPole-v1"}\nr,l,t\n20.0,20,1.0\n40.0,40,2.0\n60.0,60,4.0\n'
@@ -77,10 +76,6 @@ class Page(HTMLParser):
 
     def row(self, first: str) -> list[str]:
         return next(row for row in self.rows if row and row[0] == first)
-
-
-def call(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def make_run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,15 @@ import gymnasium
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 
 from sb_dqn.checkpoint import model_info
-from sb_dqn.cli.main import commands, main
 from sb_dqn.errors import EnvironmentFault
 from sb_dqn.runs.checkpoint_timer import checkpoints
 from sb_dqn.runs.episode_log import EpisodeLog, drop_episodes
+from tests.command import call, run_main
 from tests.marks import SLOW, a_few
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -30,10 +29,6 @@ TRAIN = (
     "train", "dqn", "CartPole-v1", "--seed", "1", "--device", "cpu", "--no-progress",
     "--set", "policy_kwargs={net_arch: [8]}", "--set", "buffer_size=300", "--set", "learning_starts=50",
 )  # fmt: skip
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
 def call_with_actions(actions: dict[int, Callable[[EpisodeLog], object]], *arguments: object) -> Result:
@@ -47,7 +42,7 @@ def call_with_actions(actions: dict[int, Callable[[EpisodeLog], object]], *argum
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EpisodeLog, "_on_step", act)
-        return call(*arguments)
+        return call(*arguments, catch_exceptions=True)
 
 
 def interrupt(log: EpisodeLog) -> None:
@@ -231,14 +226,11 @@ def test_run_can_be_resumed_after_an_environment_error(
 ) -> None:
     monkeypatch.setitem(gymnasium.registry, "Fragile-v0", EnvSpec("Fragile-v0", lambda **kwargs: Fragile(**kwargs)))
     monkeypatch.setattr(Fragile, "remaining", 150)
-    settings = [str(argument) for argument in TRAIN[3:]]
-    arguments = ["train", "dqn", "Fragile-v0", *settings, "--folder", str(tmp_path), "-n", "200", "--eval-freq", "0"]
-    monkeypatch.setattr(sys, "argv", ["sb-dqn", *arguments])
-    with pytest.warns(UserWarning, match="in the middle of a step"), pytest.raises(SystemExit) as ended:
-        main()
+    arguments = ["train", "dqn", "Fragile-v0", *TRAIN[3:], "--folder", tmp_path, "-n", 200, "--eval-freq", 0]
+    with pytest.warns(UserWarning, match="in the middle of a step"):
+        assert run_main(*arguments) == 1
     out, err = capsys.readouterr()
     folder = tmp_path / "dqn_Fragile-v0_1"
-    assert ended.value.code == 1
     assert "Traceback" not in err
     assert err.startswith("Error: the environment in lane 0 raised at step")
     assert f"ZeroDivisionError: division by zero. Fix the environment. ({__file__}, line " in err

@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from sb_dqn.algorithms import registry
-from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs, training
 from sb_dqn.cli.tune.folder import StudySetup
 from sb_dqn.cli.tune.spaces import default_space, keep_schedules, read_space, sample, start_of, without_fixed
@@ -27,6 +25,7 @@ from sb_dqn.presets import find_preset
 from sb_dqn.runs import jobs as job_runner
 from sb_dqn.runs.settings_syntax import constructor_defaults
 from tests.cli.fork_server import ForkServer
+from tests.command import call, run_main
 from tests.marks import SLOW
 
 pytest.importorskip("optuna")
@@ -37,10 +36,6 @@ learning_rate: {low: 1e-4, high: 1e-2, log: true}
 batch_size: {low: 8, high: 32}
 policy_kwargs: {net_arch: [[8], [16, 16]]}
 """
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, ["tune", *[str(argument) for argument in arguments]], catch_exceptions=False)
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -67,10 +62,10 @@ def score_by_learning_rate(setup: StudySetup, number: int, sampled: Any, device:
 def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out]
-    done = call(*command, "--trials", 1)
+    done = call("tune", *command, "--trials", 1)
     assert done.exit_code == 0, done.output
     assert "1 of 1 trials to do, 300 steps each" in done.output
-    done = call("--resume", out, "--trials", 2)
+    done = call("tune", "--resume", out, "--trials", 2)
     assert "1 of 2 trials to do" in done.output
     first, second = rows(out)
     assert (first["state"], second["state"]) == ("complete", "complete")
@@ -95,11 +90,11 @@ def test_tune_trains_extends_and_writes_a_preset_that_train_takes(space: Path, t
         tmp_path / "runs",
         "--no-progress",
     ]
-    trained = CliRunner().invoke(commands, [str(word) for word in [*words, "--final-episodes", 0, "--eval-freq", 0]])
+    trained = call(*words, "--final-episodes", 0, "--eval-freq", 0)
     assert trained.exit_code == 0, trained.output
     assert "300 steps" in trained.output
 
-    done = call(*command, "--timesteps", 400)
+    done = call("tune", *command, "--timesteps", 400)
     assert done.exit_code == 2
     assert "timesteps must be 300 as in the study" in done.output
 
@@ -126,7 +121,7 @@ def test_the_picture_of_a_study_has_no_empty_panel(
 def test_errors_are_kept_and_the_sampler_improves(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
     out = tmp_path / "study"
-    done = call("dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 25)
+    done = call("tune", "dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 25)
     assert done.exit_code == 0, done.output
     assert "trial 0 failed: ValueError: no" in done.output
     ended = rows(out)
@@ -149,10 +144,10 @@ def test_ctrl_c_and_kill_keep_the_finished_trials(space: Path, tmp_path: Path, m
 
     monkeypatch.setattr(jobs, "run_trial", interrupted)
     command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", tmp_path / "study", "--trials", 4]
-    stopped = call(*command)
+    stopped = call("tune", *command)
     assert stopped.exit_code == 130
     assert "2 finished trials are saved" in stopped.output
-    done = call(*command)
+    done = call("tune", *command)
     assert "2 of 4 trials to do" in done.output
     assert calls[3] == calls[2]  # the interrupted trial is repeated
     assert len({str(sampled) for sampled in calls}) == 4  # and the sampler does not repeat itself
@@ -181,7 +176,7 @@ def test_the_best_settings_are_compared_with_other_seeds(
         "--pruner",
         "none",
     ]
-    done = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
+    done = call("tune", *command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
     assert done.exit_code == 0, done.output
     found = rows(out)
     assert (len(found), [row["repeats"] for row in found[:6]]) == (12, [""] * 6)
@@ -195,7 +190,7 @@ def test_the_best_settings_are_compared_with_other_seeds(
     best = yaml.safe_load((out / "best.yaml").read_text())["presets"]["CartPole-v1"]
     repeats = [float(row["mean_return"]) for row in found if row["repeats"] == highest["number"]]
     assert f"mean return {sum(repeats) / 2:.2f} of 2 greedy episodes, mean over other seeds (2)" in best["result"]
-    again = call(*command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
+    again = call("tune", *command, "--finalists", 3, "--finalist-seeds", 2, "--trials", 6)
     assert "0 of 6 trials to do" in again.output
     assert len(rows(out)) == 12
 
@@ -233,7 +228,7 @@ def forked_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     command = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--jobs", 2, "--pruner", "none"]
-    done = call(*command, "--trials", 3, "--finalists", 1, "--finalist-seeds", 2)
+    done = call("tune", *command, "--trials", 3, "--finalists", 1, "--finalist-seeds", 2)
     assert done.exit_code == 0, done.output
     found = rows(out)
     assert [row["state"] for row in found] == ["complete"] * 5
@@ -242,7 +237,7 @@ def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, 
     assert len({row["learning_rate"] for row in found}) == 3
     assert done.output.count(f", settings of trial {best['number']}") == 2
     assert signal.getsignal(signal.SIGTERM) != signal.default_int_handler
-    assert "0 of 3 trials to do" in call("--resume", out, "--jobs", 2).output
+    assert "0 of 3 trials to do" in call("tune", "--resume", out, "--jobs", 2).output
     assert len(rows(out)) == 5
 
 
@@ -251,7 +246,7 @@ def test_processes_train_the_trials_of_a_study_and_repeat_the_best(space: Path, 
 @pytest.mark.usefixtures("forked_workers")
 def test_a_trial_whose_process_ends_has_failed_and_the_study_goes_on(space: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    done = call("dqn", "dying:Dying-v0", *SMALL, "--space", space, "--out", out, "--trials", 3, "--jobs", 2)
+    done = call("tune", "dqn", "dying:Dying-v0", *SMALL, "--space", space, "--out", out, "--trials", 3, "--jobs", 2)
     assert done.exit_code == 1
     assert "no trial was completed (3 failed)" in done.stderr
     assert [row["state"] for row in rows(out)] == ["fail"] * 3
@@ -346,16 +341,13 @@ def test_wrong_input_is_one_line(
         (["--resume", "nowhere"], "must be the folder of a study"),
         (["dqn"], "ALGO and ENV must be set"),
     ):
-        monkeypatch.setattr(sys, "argv", ["sb-dqn", "tune", *[str(word) for word in arguments]])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2, arguments
+        assert run_main("tune", *arguments) == 2, arguments
         (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
         assert message in line
     assert not list(tmp_path.rglob("study.yaml"))  # a wrong storage is not kept
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigurationError, match=r'Run pip install "sb_dqn\[tune\]"'):
-        call("dqn", "CartPole-v1")
+        call("tune", "dqn", "CartPole-v1")
 
 
 SECRET = "GEHEIM"
@@ -370,14 +362,8 @@ SECRET = "GEHEIM"
         f"nosql://u:{SECRET}@localhost",
     ],
 )
-def test_password_of_a_storage_is_not_printed(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        sys, "argv", ["sb-dqn", "tune", "dqn", "CartPole-v1", *SMALL, "--out", str(tmp_path), "--storage", url]
-    )
-    with pytest.raises(SystemExit):
-        main()
+def test_password_of_a_storage_is_not_printed(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("tune", "dqn", "CartPole-v1", *SMALL, "--out", tmp_path, "--storage", url) == 2
     printed = capsys.readouterr()
     assert "storage must be a database URL" in printed.err
     assert "***" in printed.err
@@ -392,19 +378,19 @@ def test_password_of_a_storage_is_in_no_file_and_needed_to_continue(
     monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
     out, url = tmp_path / "study", f"sqlite:///file:{tmp_path / 'db'}?uri=true&password={SECRET}"
     words = ["dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out]
-    assert call(*words, "--trials", 2, "--storage", url).exit_code == 0
+    assert call("tune", *words, "--trials", 2, "--storage", url).exit_code == 0
     assert yaml.safe_load((out / "study.yaml").read_text())["setup"]["storage"] == url.replace(SECRET, "***")
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
-    refused = call("--resume", out, "--trials", 3)
+    refused = call("tune", "--resume", out, "--trials", 3)
     assert refused.exit_code == 2
     assert "--storage must be" in refused.output
     assert "SB_DQN_STORAGE" in refused.output
-    assert "must be continued with its own" in call("--resume", out, "--storage", "sqlite:///other.db").output
-    assert "1 of 3 trials to do" in call("--resume", out, "--trials", 3, "--storage", url).output
-    assert "1 of 4 trials to do" in call(*words, "--trials", 4, "--storage", url).output
+    assert "must be continued with its own" in call("tune", "--resume", out, "--storage", "sqlite:///other.db").output
+    assert "1 of 3 trials to do" in call("tune", "--resume", out, "--trials", 3, "--storage", url).output
+    assert "1 of 4 trials to do" in call("tune", *words, "--trials", 4, "--storage", url).output
     monkeypatch.setenv("SB_DQN_STORAGE", url)
-    assert "1 of 5 trials to do" in call("--resume", out, "--trials", 5).output
+    assert "1 of 5 trials to do" in call("tune", "--resume", out, "--trials", 5).output
     assert len(rows(out)) == 5
 
 
@@ -414,8 +400,8 @@ def test_study_of_an_earlier_version_loses_its_password(
 ) -> None:
     monkeypatch.setattr(jobs, "run_trial", score_by_learning_rate)
     out, url = tmp_path / "study", f"sqlite:///file:{tmp_path / 'db'}?uri=true&password={SECRET}"
-    call("dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 2, "--storage", url)
+    call("tune", "dqn", "CartPole-v1", *SMALL, "--space", space, "--out", out, "--trials", 2, "--storage", url)
     written = (out / "study.yaml").read_text()
     (out / "study.yaml").write_text(written.replace("***", SECRET))
-    assert "1 of 3 trials to do" in call("--resume", out, "--trials", 3).output
+    assert "1 of 3 trials to do" in call("tune", "--resume", out, "--trials", 3).output
     assert SECRET not in (out / "study.yaml").read_text()

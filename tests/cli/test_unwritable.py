@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from sb_dqn.cli.main import commands, main
 from sb_dqn.cli.tune import jobs
 from sb_dqn.cli.tune.training import Outcome
 from sb_dqn.runs.folder import Result, write_result
+from tests.command import call, run_main
 from tests.full_disk import POSIX, files_limited_to
 from tests.marks import SLOW
 
@@ -24,7 +22,7 @@ QUICK = ["--no-progress", "--eval-episodes", "1", "--device", "cpu", "--set", "p
 
 
 class Failed(NamedTuple):
-    status: object
+    status: int
     line: str
     """The error."""
     output: str
@@ -34,17 +32,15 @@ Failing = Callable[..., Failed]
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Failing:
+def failing(capsys: pytest.CaptureFixture[str]) -> Failing:
     """Returns a function that runs `sb-dqn`, which must fail with one line."""
 
     def run(*words: object) -> Failed:
-        monkeypatch.setattr(sys, "argv", ["sb-dqn", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        status = run_main(*words)
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         (line,) = [line for line in printed.err.splitlines() if line.startswith("Error: ")]
-        return Failed(ended.value.code, line, printed.out)
+        return Failed(status, line, printed.out)
 
     return run
 
@@ -143,6 +139,6 @@ def test_study_whose_database_cannot_grow_continues_later(
     assert failed.status == 1
     assert "study.db failed: (sqlite3.OperationalError)" in failed.line
     monkeypatch.setattr(jobs, "run_trial", lambda setup, number, *_: Outcome(float(number)))
-    again = CliRunner().invoke(commands, [str(word) for word in words])
+    again = call(*words)
     assert "2 of 4 trials to do" in again.output
     assert again.exit_code == 0, again.output

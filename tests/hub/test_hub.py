@@ -22,7 +22,6 @@ import pytest
 import yaml
 
 from sb_dqn import DQN
-from sb_dqn.cli.main import main
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.hub import load_from_hub, pull_from_hub, push_to_hub
 from sb_dqn.hub.card import CardContent, metadata, write_card
@@ -32,6 +31,7 @@ from sb_dqn.remotes.files import check_names, model_among
 from sb_dqn.remotes.open import FolderRemote, new_folder, open_remote
 from sb_dqn.runs.folder import FinalEvaluation, Result, write_config, write_result
 from sb_dqn.runs.learner_processes import PARENT
+from tests.command import run_main
 from tests.hub.hub_server import READER, TOKEN, HubState, serve
 
 pytest.importorskip("huggingface_hub")
@@ -105,17 +105,14 @@ def use_hub(monkeypatch: pytest.MonkeyPatch, address: str, folder: Path, token: 
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs `sb-dqn` with arguments; returns exit status, output and error output."""
 
     def run_command(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sb-dqn", *map(str, arguments)])
         capsys.readouterr()  # progress bars of functions that the test called before
-        with pytest.raises(SystemExit) as ended:
-            main()
+        status = run_main(*arguments)
         captured = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, captured.out, captured.err
+        return status, captured.out, captured.err
 
     return run_command
 

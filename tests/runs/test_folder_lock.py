@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 import filelock
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from filelock import lock_descriptor
 
-from sb_dqn.cli.main import commands
 from sb_dqn.runs.episode_log import EpisodeLog
 from sb_dqn.runs.folder import read_result
 from sb_dqn.runs.folder_lock import is_locked, lock_folder
+from tests.command import call
 from tests.marks import FULL, SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -26,10 +26,6 @@ TRAIN = (
     "train", "dqn", "CartPole-v1", "--seed", "1", "--device", "cpu", "--no-progress", "--eval-freq", "0",
     "--set", "policy_kwargs={net_arch: [8]}", "--set", "buffer_size=300", "--set", "learning_starts=50",
 )  # fmt: skip
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
 def call_during(second: tuple[object, ...], folder: Path, *arguments: object) -> tuple[Result, Result]:

@@ -9,24 +9,19 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from rich.console import Console
 
 from sb_dqn.callbacks import progress
-from sb_dqn.cli.main import commands
 from sb_dqn.evaluation import Episodes
 from sb_dqn.runs import greedy
 from sb_dqn.runs.folder import read_result
+from tests.command import call
 from tests.marks import SLOW
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 TRAIN = ["train", "dqn", "CartPole-v1", "--timesteps", "300", "--seed", "1", "--set", "learning_starts=50", "--eval-freq", "0",
          "--set", "policy_kwargs={net_arch: [16]}", "--set", "gradient_steps=1", "--no-progress"]  # fmt: skip
-
-
-def call(*arguments: str | Path | int) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def train(folder: Path, *options: str | int) -> tuple[Path, str]:
