@@ -32,6 +32,15 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
 }
 
 
+def small_policy(kind: str) -> tuple[str, dict[str, Any]]:
+    """The alias of the policy for a kind of observation, a vector unless it is of `OBSERVATIONS`, and keywords of a small net."""
+    if kind in ("image", "hwc"):
+        return "CnnPolicy", {"net_arch": [8], "features_extractor_kwargs": SMALL_CNN}
+    if kind == "dict with image":
+        return "MultiInputPolicy", {"net_arch": [8], "features_extractor_kwargs": {"cnn_output_dim": 8}}
+    return "MultiInputPolicy" if kind == "dict" else "MlpPolicy", {"net_arch": [8]}
+
+
 class Tiny(gymnasium.Env[Any, Any]):
     """Random observations of a kind; action `start` is worth 1, the others 0; an episode has `length` steps.
 

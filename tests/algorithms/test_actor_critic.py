@@ -22,7 +22,7 @@ from sb_dqn.logger import configure
 from sb_dqn.nn.parameters.optimizers import RMSpropTFLike
 from tests.marks import SLOW, a_few
 from tests.masked_toys import MaskedGame
-from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes
+from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes, small_policy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -139,10 +139,7 @@ ENVS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", ENVS)
 def test_samples_are_of_the_weights_that_acted(kind: str) -> None:
-    policy = {"dict": "MultiInputPolicy", "image": "CnnPolicy"}.get(kind, "MlpPolicy")
-    kwargs: dict[str, Any] = {"net_arch": [8]}
-    if kind == "image":
-        kwargs["features_extractor_kwargs"] = SMALL_CNN
+    policy, kwargs = small_policy(kind)
     if kind == "squashed":
         kwargs["squash_output"] = True
     model = Tape(
@@ -210,12 +207,7 @@ def test_the_better_action_is_learned(algorithm: Any, kwargs: dict[str, Any]) ->
 @BOTH
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_every_observation(algorithm: Any, kind: str) -> None:
-    policy = {"image": "CnnPolicy", "hwc": "CnnPolicy"}.get(kind, "MultiInputPolicy" if "dict" in kind else "MlpPolicy")
-    kwargs: dict[str, Any] = {"net_arch": [8]}
-    if policy == "CnnPolicy":
-        kwargs["features_extractor_kwargs"] = SMALL_CNN
-    if kind == "dict with image":
-        kwargs["features_extractor_kwargs"] = {"cnn_output_dim": 8}
+    policy, kwargs = small_policy(kind)
     model = quick(algorithm, lanes(2, partial(Tiny, kind, start=5)), policy, policy_kwargs=kwargs)
     before = model.learner.flat.clone()
     model.learn(20)

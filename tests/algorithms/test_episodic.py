@@ -19,7 +19,7 @@ from sb_dqn.logger import configure
 from tests.algorithms.test_actor_critic import ACTIONS, ENVS, Acts, Clock
 from tests.marks import SLOW
 from tests.masked_toys import MaskedGame
-from tests.tiny import SMALL_CNN, Tiny, lanes
+from tests.tiny import Tiny, lanes, small_policy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -49,10 +49,8 @@ def parameters(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["REINFORCE", "VPG, value"])
 @pytest.mark.parametrize("kind", ENVS)
 def test_every_env(name: str, kind: str) -> None:
-    policy = {"dict": "MultiInputPolicy", "image": "CnnPolicy"}.get(kind, "MlpPolicy")
-    kwargs: dict[str, Any] = {"net_arch": [8], "squash_output": kind == "squashed"}
-    if kind == "image":
-        kwargs["features_extractor_kwargs"] = SMALL_CNN
+    policy, kwargs = small_policy(kind)
+    kwargs["squash_output"] = kind == "squashed"
     mask = "info" if kind in ("masks", "branches") else None
     model = quick(name, ENVS[kind](), policy, policy_kwargs=kwargs, action_mask=mask)
     before, seen = parameters(model), set()

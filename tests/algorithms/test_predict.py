@@ -15,7 +15,7 @@ from sb_dqn.algorithms import DQN, SAC
 from sb_dqn.envs import make_atari_env, open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import BoxActions
-from tests.tiny import OBSERVATIONS, SMALL_CNN, Tiny, lanes, quick
+from tests.tiny import OBSERVATIONS, Tiny, lanes, quick, small_policy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -64,11 +64,8 @@ def test_lists_and_float64_are_fine() -> None:
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_every_kind_of_observation(kind: str) -> None:
     game = Tiny(kind, start=5)
-    image: dict[str, Any] = (
-        {"policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}} if kind in ("image", "hwc") else {}
-    )
-    policy = "CnnPolicy" if image else "MultiInputPolicy" if "dict" in kind else "MlpPolicy"
-    model = quick(game, policy, **image)
+    policy, kwargs = small_policy(kind)
+    model = quick(game, policy, policy_kwargs=kwargs)
     space = OBSERVATIONS[kind]
     space.seed(0)
     action, _ = model.predict(space.sample(), deterministic=True)

@@ -21,7 +21,7 @@ from sb_dqn.errors import ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.types import Update
 from tests.marks import SLOW, a_few
-from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick
+from tests.tiny import OBSERVATIONS, Q_AGENTS, SMALL_CNN, Tiny, lanes, quick, small_policy
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -58,12 +58,7 @@ def test_cartpole(name: str, count: int) -> None:
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.traced)])
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_every_kind_of_observation(kind: str, count: int) -> None:
-    policy = {"image": "CnnPolicy", "hwc": "CnnPolicy"}.get(kind, "MultiInputPolicy" if "dict" in kind else "MlpPolicy")
-    kwargs: dict[str, Any] = {"net_arch": [8]}
-    if policy == "CnnPolicy":
-        kwargs["features_extractor_kwargs"] = SMALL_CNN
-    if kind == "dict with image":
-        kwargs["features_extractor_kwargs"] = {"cnn_output_dim": 8}
+    policy, kwargs = small_policy(kind)
     make = partial(Tiny, kind, start=5)
     model = quick(lanes(count, make), policy, NStepDQN, policy_kwargs=kwargs)
     before = parameters(model)

@@ -1,21 +1,12 @@
-"""One thread, because a second one is of no use for tiny tensors; and the two ways in which a ring is stored."""
+"""The two ways in which a ring is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from sb_dqn import devices
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["host", "device"], scope="module")

@@ -20,7 +20,7 @@ from sb_dqn.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from sb_dqn.losses.transforms import IDENTITY, rescale, rescaling
 from sb_dqn.schedules import Annealed
 from sb_dqn.types import Batch, Rows
-from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_transition, play
+from tests.buffers.toy_rows import EVENTS, NUM_ACTIONS, SPACES, Game, naive_stack, naive_starts, naive_transition, play
 from tests.invariants import check_valid
 from tests.marks import ON_DEVICES_IN_FULL, SLOW, a_few
 
@@ -82,17 +82,6 @@ def fed(
             }
         replay.extend(rows)
         yield tick
-
-
-def naive_starts(game: Game, replay: ReplayBuffer) -> list[int]:
-    """Returns each k-th row of an episode whose sequence has arrived completely and is not overwritten."""
-    ring, count = replay.ring, len(game.rows())
-    every, behind, ahead = ring.start_rule.every, ring.start_rule.behind, ring.start_rule.ahead
-    return [
-        r
-        for r, (episode, t) in enumerate(game.rows())
-        if not episode.steps[t].last and t % every == 0 and r + ahead <= count - 1 and r - behind >= count - ring.rows
-    ]
 
 
 def check_batch(
@@ -208,7 +197,11 @@ def test_equal_to_the_naive_reading(
     ):
         replay.refresh()
         assert check_valid(ring) == check_valid(sampler) == (True, "valid")
-        want = {(lane, r) for lane, game in enumerate(games) for r in naive_starts(game, replay)}
+        want = {
+            (lane, r)
+            for lane, game in enumerate(games)
+            for r in naive_starts(game.rows(), ring.rows, rule.ahead, rule.behind + 1, rule.every)
+        }
         every = [(lane, r) for lane, game in enumerate(games) for r in range(len(game.rows()))]
         lane, row = torch.tensor(every).T
         may = ring.may_start(lane, row)

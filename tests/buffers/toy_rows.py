@@ -139,12 +139,15 @@ def naive_transition(episode: Episode, t: int, n: int, k: int, gamma: float) -> 
     }
 
 
-def naive_starts(rows: Sequence[tuple[Episode, int]], held: int, n: int, k: int) -> set[int]:
+def naive_starts(rows: Sequence[tuple[Episode, int]], held: int, n: int, k: int, every: int = 1) -> set[int]:
     """Returns the start rows: not `last`, with n later rows, and the cells of their K frames not overwritten (including those
-    before the first row, which contain zeros)."""
+    before the first row, which contain zeros); each `every`-th row of an episode."""
     count = len(rows)
     return {
         r
         for r, (episode, t) in enumerate(rows)
-        if not episode.steps[t].last and r + n <= count - 1 and all(r - j >= count - held for j in range(k))
+        if not episode.steps[t].last
+        and t % every == 0
+        and r + n <= count - 1
+        and all(r - j >= count - held for j in range(k))
     }
