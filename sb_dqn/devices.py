@@ -90,9 +90,6 @@ def prefer_fast_kernels(device: torch.device) -> None:
 
     It is called for each model, and has an effect for the first one on CUDA in a process: what is set after that stays.
     Nothing changes while deterministic algorithms are required.
-
-    Args:
-        device: of the networks of a model.
     """
     global _prefers_fast_kernels
     if device.type != "cuda" or _prefers_fast_kernels or torch.are_deterministic_algorithms_enabled():

@@ -15,6 +15,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -86,12 +87,7 @@ def numpy_version(function: Function, example: tuple[Tensor, ...]) -> Function:
 
 
 def _trace(function: Function, example: tuple[Tensor, ...]) -> GraphModule:
-    """Traces one call as a graph of tensor operations, without unused ones.
-
-    Args:
-        function: the function to call.
-        example: its arguments.
-    """
+    """Traces one call as a graph of tensor operations, without unused ones."""
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second to import
 
     with _NoTensorToPython(), shared_tracing_context():
@@ -191,16 +187,15 @@ def limit_threads(small: bool) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@cache
 def keep_freed_memory() -> None:
-    """Makes the C library keep freed memory (glibc only; no effect elsewhere).
+    """Makes the C library keep freed memory (glibc only; no effect elsewhere, or a second time).
 
     An update frees tens of megabytes of activations, which glibc returns to the system and maps again immediately. The
     page faults take 17 to 28 % of a run from pixels. Two `mallopt` parameters prevent this; the process keeps the memory.
     """
-    global _keeps_memory
-    if _keeps_memory or not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux"):
         return
-    _keeps_memory = True
     trim_threshold, mmap_threshold = -1, -3
     library = ctypes.CDLL(None)
     if getattr(library, "mallopt", None) is not None:
@@ -208,6 +203,3 @@ def keep_freed_memory() -> None:
         if not library.mallopt(mmap_threshold, 1 << 30):
             library.mallopt(mmap_threshold, 1 << 25)
         library.mallopt(trim_threshold, (1 << 31) - 1)
-
-
-_keeps_memory = False

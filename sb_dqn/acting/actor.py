@@ -86,11 +86,7 @@ class Actor:
         return self.rows
 
     def step(self, uniform: bool = False) -> Rows:
-        """Selects actions for the open rows and returns the rows that follow, with what is stored with the actions.
-
-        Args:
-            uniform: draw the actions uniformly.
-        """
+        """Selects actions for the open rows and returns the rows that follow, with what is stored with the actions."""
         return self.step_environments(self.select(uniform))
 
     def select(self, uniform: bool = False) -> ActionArray:

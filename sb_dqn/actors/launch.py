@@ -52,13 +52,7 @@ def open_for_training(
 
 
 def make_collector(actors: Actors, stream: Stream, config: ActingConfig, control: ActingControl) -> Collector:
-    """Returns the collector of a model; the processes of workers start with the first `learn`.
-
-    Args:
-        actors: who steps the environments.
-        stream: what `open_for_training` returned.
-        config: what all actors share.
-        control: how they act.
+    """Returns the collector of a model for what `open_for_training` returned; workers start with the first `learn`.
 
     Raises:
         ConfigurationError: the policy cannot be pickled for workers.

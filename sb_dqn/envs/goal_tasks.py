@@ -63,5 +63,4 @@ class BitFlip(gymnasium.Env[dict[str, Bits], int]):
 
 
 ENTRY: Any = BitFlip
-if BIT_FLIP not in gymnasium.registry:
-    register(BIT_FLIP, ENTRY)
+register(BIT_FLIP, ENTRY)

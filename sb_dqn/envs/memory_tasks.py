@@ -91,5 +91,4 @@ ENTRIES: tuple[tuple[str, Any, int | None], ...] = (
     ("CartPoleNoVelocity-v0", make_cartpole_without_velocities, 500),
 )
 for name, entry, steps in ENTRIES:
-    if f"{NAMESPACE}{name}" not in gymnasium.registry:
-        register(f"{NAMESPACE}{name}", entry, max_episode_steps=steps)
+    register(f"{NAMESPACE}{name}", entry, max_episode_steps=steps)

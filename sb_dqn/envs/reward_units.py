@@ -18,5 +18,4 @@ def make_scaled_rewards(env_id: str, factor: float, **kwargs: Any) -> Env:
     return TransformReward(gymnasium.make(env_id, **kwargs), lambda reward: factor * float(reward))
 
 
-if SCALED_REWARDS not in gymnasium.registry:
-    register(SCALED_REWARDS, f"{__name__}:{make_scaled_rewards.__name__}")
+register(SCALED_REWARDS, f"{__name__}:{make_scaled_rewards.__name__}")

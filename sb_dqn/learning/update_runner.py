@@ -54,11 +54,7 @@ class UpdateRunner:
         self._form: Any = None
 
     def step(self, mode: Mode) -> Update:
-        """Makes one update, unless it is to be stopped. Returns its loss, gradient norm and reports.
-
-        Args:
-            mode: see `accelerate`.
-        """
+        """Makes one update, unless it is to be stopped. Returns its loss, gradient norm and reports."""
         experience, learner = self.experience, self.learner
         experience.refresh()
         learner.prepare_update(self.rng.noise)

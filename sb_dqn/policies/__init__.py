@@ -52,11 +52,6 @@ __all__ = [
 def policy_class(policy: str | type[P], aliases: Mapping[str, type[P]], family: type[P]) -> type[P]:
     """Returns the class of an alias, or the class itself.
 
-    Args:
-        policy: alias or class.
-        aliases: classes of the family by alias.
-        family: base class of the policies allowed.
-
     Raises:
         ConfigurationError: unknown alias, or no subclass of `family`.
     """
@@ -79,10 +74,6 @@ ALGORITHM_ARGUMENTS = (
 
 def split_policy_kwargs(chosen: type[Policy], policy_kwargs: Settings | None) -> tuple[Kwargs, Kwargs]:
     """Returns the keywords of the policy and those of the optimizer, with classes in place of their names.
-
-    Args:
-        chosen: class of the policy.
-        policy_kwargs: keywords of both.
 
     Raises:
         ConfigurationError: unknown keyword or name.

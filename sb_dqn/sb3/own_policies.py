@@ -128,10 +128,7 @@ class ActsByForward:
     forward: Any
 
     def take_attributes(self, policy: Any) -> None:
-        """Takes the attributes that the constructor of the user's class has set.
-
-        Args:
-            policy: the object that it made.
+        """Takes the attributes that the constructor of the user's class has set in `policy`.
 
         Raises:
             ConfigurationError: it has further networks, or its actions are squashed or have state-dependent noise.
