@@ -321,17 +321,6 @@ def test_a_clip_range_follows_its_schedule_in_traced_updates() -> None:
     assert float(model.objective.clip_value) == pytest.approx(0.1, abs=0.1)
 
 
-@SLOW
-@pytest.mark.traced
-@BOTH
-def test_traced_and_eager_runs_are_the_same(algorithm: Any) -> None:
-    traced, eager = quick(algorithm), quick(algorithm)
-    assert traced.mode == "traced"
-    eager.mode = "eager"
-    eager.attach(eager.stream)
-    torch.testing.assert_close(traced.learn(100).learner.flat, eager.learn(100).learner.flat, rtol=1e-4, atol=1e-5)
-
-
 @BOTH
 def test_low_precision(algorithm: Any) -> None:
     model = quick(algorithm, lanes(2, partial(Acts, ACTIONS["box"])), precision="bf16")

@@ -169,15 +169,16 @@ def test_the_row_before_a_fault_becomes_the_end_of_its_stream() -> None:
     assert not model.replay.ring.terminal.any()
 
 
+class Huge(Tiny):
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 3e38, terminated, truncated, info  # two of them are more than there is
+
+
 @SLOW
 @pytest.mark.traced
 def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
-    class Infinite(Tiny):
-        def step(self, action: Any) -> Any:
-            observation, _, terminated, truncated, info = super().step(action)
-            return observation, 3e38, terminated, truncated, info  # two of them are more than there is
-
-    model = quick(Infinite(), loss="huber", gamma=1.0, n_steps=3, train_freq=1, learning_rate=1e-9)
+    model = quick(Huge(), loss="huber", gamma=1.0, n_steps=3, train_freq=1, learning_rate=1e-9)
     with pytest.raises(EnvironmentFault, match="losses and gradients must be finite, got NaN or infinity"):
         model.learn(60)
     assert torch.isfinite(model.learner.flat).all()
@@ -186,11 +187,6 @@ def test_a_loss_that_is_not_finite_is_named_though_its_gradient_is() -> None:
 @pytest.mark.traced
 @pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_a_gradient_that_is_not_finite_is_named(loss: str) -> None:
-    class Huge(Tiny):
-        def step(self, action: Any) -> Any:
-            observation, _, terminated, truncated, info = super().step(action)
-            return observation, 3e38, terminated, truncated, info
-
     model = quick(Huge(), loss=loss, gamma=1.0, train_freq=1, learning_rate=1e38, max_grad_norm=None)
     with pytest.raises(
         EnvironmentFault, match=r"losses and gradients must be finite, got .* before update \d+ .*Lower learning_rate"

@@ -12,36 +12,26 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sb_dqn.algorithms import DQN
 from sb_dqn.callbacks import BaseCallback
+from sb_dqn.core.base_algorithm import BaseAlgorithm
 from sb_dqn.types import Update
 from tests.tiny import Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-class Tape(BaseCallback):
-    """Writes down the hooks, and what the model does between them."""
+class Lines(BaseCallback):
+    """Writes down the steps and rollouts, and the updates between them."""
 
-    def __init__(self, model: DQN) -> None:
+    def __init__(self, model: BaseAlgorithm) -> None:
         super().__init__()
         self.lines: list[str] = []
-        gradient_step, sync = model.gradient_step, model.learner.store.sync_target
+        gradient_step = model.gradient_step
 
         def update() -> Update:
             self.lines.append("update")
             return gradient_step()
 
-        def follow(tau: float = 1.0, times: int = 1) -> None:
-            self.lines.append(f"sync {tau:g}")
-            sync(tau, times)
-
         model.gradient_step = update  # type: ignore[method-assign]
-        model.learner.store.sync_target = follow  # type: ignore[method-assign]
-
-    def _init_callback(self) -> None:
-        self.lines.append("init")
-
-    def _on_training_start(self) -> None:
-        self.lines.append("training starts")
 
     def _on_rollout_start(self) -> None:
         self.lines.append("rollout starts")
@@ -52,6 +42,26 @@ class Tape(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         self.lines.append("rollout ends")
+
+
+class Tape(Lines):
+    """Writes down all hooks, and what the model does between them."""
+
+    def __init__(self, model: DQN) -> None:
+        super().__init__(model)
+        sync = model.learner.store.sync_target
+
+        def follow(tau: float = 1.0, times: int = 1) -> None:
+            self.lines.append(f"sync {tau:g}")
+            sync(tau, times)
+
+        model.learner.store.sync_target = follow  # type: ignore[method-assign]
+
+    def _init_callback(self) -> None:
+        self.lines.append("init")
+
+    def _on_training_start(self) -> None:
+        self.lines.append("training starts")
 
     def _on_training_end(self) -> None:
         self.lines.append("training ends")

@@ -15,12 +15,13 @@ from gymnasium import spaces
 from torch import nn
 
 from sb_dqn.algorithms import PQN
-from sb_dqn.callbacks import BaseCallback, CheckpointCallback
+from sb_dqn.callbacks import CheckpointCallback
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.logger import configure
 from sb_dqn.spaces import batch_observation
 from sb_dqn.types import Update
 from tests.algorithms.test_actor_critic import ENVS
+from tests.algorithms.test_loop import Lines
 from tests.marks import SLOW
 from tests.masked_toys import MaskedGame
 from tests.tiny import Tiny, lanes, small_policy
@@ -154,31 +155,6 @@ def test_a_chain_has_its_exact_values() -> None:
 
 
 # ---- the loop
-
-
-class Lines(BaseCallback):
-    """Writes down the hooks, and the updates between them."""
-
-    def __init__(self, model: PQN) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-        gradient_step = model.gradient_step
-
-        def update() -> Update:
-            self.lines.append("update")
-            return gradient_step()
-
-        model.gradient_step = update  # type: ignore[method-assign]
-
-    def _on_rollout_start(self) -> None:
-        self.lines.append("rollout starts")
-
-    def _on_step(self) -> bool:
-        self.lines.append(f"step {self.num_timesteps}")
-        return True
-
-    def _on_rollout_end(self) -> None:
-        self.lines.append("rollout ends")
 
 
 def test_updates_come_in_bursts_when_the_rollout_is_full() -> None:

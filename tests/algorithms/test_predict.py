@@ -15,7 +15,7 @@ from sb_dqn.algorithms import DQN, SAC
 from sb_dqn.envs import make_atari_env, open_stream
 from sb_dqn.errors import SpaceError
 from sb_dqn.spaces import BoxActions
-from tests.tiny import OBSERVATIONS, Tiny, lanes, quick, small_policy
+from tests.tiny import OBSERVATIONS, Tiny, lanes, quick
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -59,17 +59,6 @@ def test_the_number_of_lanes_does_not_matter() -> None:
 def test_lists_and_float64_are_fine() -> None:
     assert biased(0).predict([0.5, 1.5], deterministic=True)[0] == 5
     assert biased(0).predict(np.zeros(2), deterministic=True)[0] == 5
-
-
-@pytest.mark.parametrize("kind", OBSERVATIONS)
-def test_every_kind_of_observation(kind: str) -> None:
-    game = Tiny(kind, start=5)
-    policy, kwargs = small_policy(kind)
-    model = quick(game, policy, policy_kwargs=kwargs)
-    space = OBSERVATIONS[kind]
-    space.seed(0)
-    action, _ = model.predict(space.sample(), deterministic=True)
-    assert game.action_space.contains(action)
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,6 @@ KINDS_OF_ACTIONS, SIZES = ("discrete", "uneven", "binary"), ((1, 1), (3, 1), (3,
     [(kind, KINDS_OF_ACTIONS[(i + j) % 3], *SIZES[j]) for i, kind in enumerate(KINDS) for j in range(3)],
 )
 def test_masks_equal_those_of_the_log(kind: str, space: str, lanes: int, n: int) -> None:
-    if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")
     run(kind, space, "info" if n == 1 else "legal", lanes, n, life_loss=lanes == 3)
 
 

@@ -90,7 +90,5 @@ OBSERVATIONS, SIZES = (("vector", 1), ("dict", 1), ("frames", 4)), ((1, 3), (3, 
     [(kind, *OBSERVATIONS[(i + j) % 3], *SIZES[j]) for i, kind in enumerate(KINDS) for j in range(3)],
 )
 def test_targets_equal_those_of_the_log(kind: str, observation: str, k: int, n: int, lanes: int) -> None:
-    if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="the real VecEnv is compared where that package is installed")
     observation = "flat" if observation == "dict" and kind == "sb3" else observation  # it takes no nested Dict
     run(kind, observation, lanes, n, k, life_loss=(n != 3))

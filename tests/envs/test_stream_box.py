@@ -44,8 +44,6 @@ class BoxGame(ToyGame):
 
 
 def box_stream(kind: str, lanes: int, dtype: Any = np.float32) -> tuple[list[BoxGame], Stream]:
-    if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="the real VecEnv is a peer, installed by the bench extra")
     games = [BoxGame(lane, 5, dtype) for lane in range(lanes)]
     makes: list[Callable[[], Any]] = [lambda game=game: game for game in games]  # type: ignore[misc]
     return games, open_stream(KINDS[kind](makes))

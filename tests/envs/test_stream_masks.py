@@ -31,11 +31,6 @@ KEYS = [(space, "flat") for space in ACTION_SPACES]
 KEYS += [(space, "padded") for space in ("uneven", "even", "one", "binary")]
 
 
-def needs(kind: str) -> None:
-    if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="the real VecEnv is a peer, installed by the bench extra")
-
-
 def frame(obs: Any, lane: int) -> tuple[int, ...]:
     return tuple(int(number) for number in (obs["place"] if "place" in obs else obs["obs"])[lane])
 
@@ -87,14 +82,12 @@ def compare(kind: str, lanes: int, space: str, where: str, form: str, life_loss:
 @pytest.mark.parametrize(("space", "form"), FORMS)
 @pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_masks_of_infos_are_those_of_the_games(kind: str, space: str, form: str) -> None:
-    needs(kind)
     compare(kind, 3, space, "info", form, life_loss=form == "flat")
 
 
 @pytest.mark.parametrize(("space", "form"), KEYS)
 @pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, form: str) -> None:
-    needs(kind)
     compare(kind, 3, space, "legal", form, life_loss=form == "flat")
 
 
@@ -102,7 +95,6 @@ def test_masks_of_an_observation_are_those_of_the_games(kind: str, space: str, f
 @pytest.mark.parametrize("space", ["discrete", "uneven"])
 @pytest.mark.parametrize("kind", a_few(KINDS, "lanes", "same_step"))
 def test_one_lane_and_streams_that_are_reset(kind: str, space: str, where: str) -> None:
-    needs(kind)
     compare(kind, 1, space, where, "flat", life_loss=True)
     compare(kind, 2, space, where, "flat", life_loss=False, restart=7)
 
@@ -132,7 +124,6 @@ def test_masks_from_other_processes() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_is_a_copy_of_the_games_mask(kind: str) -> None:
-    needs(kind)
     games, stream = masked_stream(kind, 1, "discrete", "info", "flat")
     kept, original = np.ones(5, bool), games[0].reset
 
@@ -149,7 +140,6 @@ def test_a_mask_is_a_copy_of_the_games_mask(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_masks_nothing_is_read(kind: str) -> None:
-    needs(kind)
     games, stream = masked_stream(kind, 2, "uneven", "info", "flat", masks=False)
     for game in games:
         game.wanted = _AllLegal(game.wanted)
@@ -169,7 +159,6 @@ class _AllLegal(dict[Any, Any]):
 @pytest.mark.parametrize("space", list(ACTION_SPACES))
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_env_gets_actions_of_its_space(kind: str, space: str) -> None:
-    needs(kind)
     games, stream = masked_stream(kind, 2, space, "info", "flat")
     shape = stream.action_shape
     assert shape == ActionShape.of(ACTION_SPACES[space])

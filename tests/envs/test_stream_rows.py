@@ -17,11 +17,6 @@ CASES = [(kind, obs) for kind in KINDS for obs in OBSERVATIONS if (kind, obs) !=
 """Combinations without nested Dicts for Stable-Baselines3, which does not support them."""
 
 
-def needs(kind: str) -> None:
-    if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="the real VecEnv is a peer, installed by the bench extra")
-
-
 def record(kind: str, lanes: int, obs: str, options: StreamOptions, ticks: int = 150, restart: int = 10**9) -> Any:
     games, stream = toy_stream(kind, lanes, seed=7, observation=obs, options=options)
     tape, statistics, infos, episodes = Tape(lanes), EpisodeStatistics(lanes), [], []
@@ -73,7 +68,6 @@ def assert_same(found: list[Row], wanted: list[Row]) -> None:
 @pytest.mark.parametrize("lanes", a_few([1, 3], 3))
 @pytest.mark.parametrize(("kind", "obs"), CASES)
 def test_rows_equal_the_log_of_the_games(kind: str, obs: str, lanes: int, lives: bool) -> None:
-    needs(kind)
     options = StreamOptions(terminal_on_life_loss=lives, clip_reward=lives)
     games, tape, _, _, _ = record(kind, lanes, obs, options)
     for game, rows in zip(games, tape.lanes, strict=True):
@@ -87,7 +81,6 @@ def test_rows_equal_the_log_of_the_games(kind: str, obs: str, lanes: int, lives:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reset_of_the_stream_cuts_the_open_rows(kind: str) -> None:
-    needs(kind)
     options = StreamOptions(terminal_on_life_loss=True)
     games, tape, _, _, _ = record(kind, 3, "vector", options, restart=7)
     assert sum(game.cuts for game in games) > 20
@@ -97,7 +90,6 @@ def test_a_reset_of_the_stream_cuts_the_open_rows(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fire_after_a_lost_life_is_played_and_stored(kind: str) -> None:
-    needs(kind)
     options = StreamOptions(terminal_on_life_loss=True, fire_after_life_loss=True)
     games, tape, _, _, _ = record(kind, 2, "vector", options)
     fired = 0
@@ -112,7 +104,6 @@ def test_fire_after_a_lost_life_is_played_and_stored(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_infos_name_the_end_of_an_episode_and_nothing_else(kind: str) -> None:
-    needs(kind)
     games, _, _, infos, _ = record(kind, 2, "dict" if kind != "sb3" else "flat", StreamOptions())
     for lane, game in enumerate(games):
         ends = [(e, e.steps[-1]) for e in game.log if is_last(e, -1)]
@@ -144,7 +135,6 @@ def test_a_reset_row_has_an_empty_info_and_is_no_step(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_count_whole_games_with_raw_scores(kind: str) -> None:
-    needs(kind)
     games, tape, statistics, _, episodes = record(kind, 3, "vector", StreamOptions(True, True))
     for lane, game in enumerate(games):
         whole = [e for e in game.log if is_last(e, -1)]
