@@ -33,6 +33,11 @@ GYMNASIUM = (
 """Checks of gymnasium; older versions do not have all of them."""
 SLOW = 1_000
 """Steps per second below which parallel environments pay."""
+REPEATABLE = (
+    "Draw all random numbers from self.np_random, which super().reset(seed=seed) seeds, and set back in reset all that step "
+    "changes."
+)
+"""Advice where a seed and actions give two different episodes."""
 
 
 class EnvReport(NamedTuple):
@@ -104,7 +109,9 @@ class _Check:
             try:
                 yield
             except Exception as error:
-                self._note(self.faults, " ".join(str(error).split()) or type(error).__name__)
+                text = " ".join(str(error).split()) or type(error).__name__
+                unlike = text.startswith(("Deterministic step", "Environment truncates after 1 step"))
+                self._note(self.faults, f"{text.rstrip('.')}. {REPEATABLE}" if unlike else text)
         for each in seen:
             if "unwrapped version" not in str(each.message):
                 self._note(self.advice, str(each.message).removeprefix("\x1b[33mWARN: ").removesuffix("\x1b[0m"))
@@ -181,8 +188,7 @@ class _Check:
         first = self._episode(min(self.steps, 200))
         if not env_checker.data_equivalence(first, self._episode(min(self.steps, 200))):
             self.advice.append(
-                "the same seed and actions must give the same episode, got two different ones. Draw all random numbers from "
-                "self.np_random, which super().reset(seed=seed) seeds."
+                f"the same seed and actions must give the same episode, got two different ones. {REPEATABLE}"
             )
         _, info = env.reset(seed=self.seed)
         leaves = flatten_space(with_dicts(env.observation_space))

@@ -44,6 +44,18 @@ class Unseeded(Walk):
         return (np.random.default_rng().random(1, np.float32), *super().step(action)[1:])
 
 
+class Forgetful(Walk):
+    """Returns to the place where the last episode ended."""
+
+    x = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        ended = self.x
+        super().reset(seed=seed)
+        self.x = ended
+        return self.observe(), {}
+
+
 class Wide(Walk):
     action_space = spaces.Box(0.0, 5.0, (1,), np.float32)
 
@@ -105,6 +117,12 @@ def test_all_faults_are_in_one_error() -> None:
 def test_an_environment_that_ignores_its_seed() -> None:
     with pytest.raises(ConfigurationError, match="deterministic|same seed"):
         check_env(Unseeded())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_state_that_reset_does_not_set_back_is_given_as_a_possible_cause() -> None:
+    with pytest.raises(ConfigurationError, match=r"set back in reset all that step changes\. Correct"):
+        check_env(Forgetful())
 
 
 @pytest.mark.filterwarnings("ignore")
