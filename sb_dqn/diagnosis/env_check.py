@@ -185,12 +185,13 @@ class _Check:
         """Plays random actions: looks at ends, scales, masks, seeds and speed."""
         env, ends, rewards = self.env, [], []
         sizes: dict[str, Array] = {}
+        still: bool | None = None
         first = self._episode(min(self.steps, 200))
         if not env_checker.data_equivalence(first, self._episode(min(self.steps, 200))):
             self.advice.append(
                 f"the same seed and actions must give the same episode, got two different ones. {REPEATABLE}"
             )
-        _, info = env.reset(seed=self.seed)
+        start, info = env.reset(seed=self.seed)
         leaves = flatten_space(with_dicts(env.observation_space))
         length, started = 0, time.perf_counter()
         for _ in range(self.steps):
@@ -201,9 +202,15 @@ class _Check:
             length += 1
             if terminated or truncated:
                 ends.append((length, terminated))
-                _, info = env.reset()
+                start, info = env.reset()
                 length = 0
+            elif still is not False:
+                still = env_checker.data_equivalence(start, obs)
         self.speed = self.steps / (time.perf_counter() - started)
+        if still:
+            self.advice.append(
+                "the observation stays as reset returned it until the episode ends. Return the new state from step, in a new array."
+            )
         self._judge(ends, np.array(rewards), sizes)
 
     def _episode(self, steps: int) -> list[Any]:
