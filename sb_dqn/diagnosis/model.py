@@ -34,6 +34,8 @@ EARLY = 10_000
 """Updates before which the same greedy action everywhere, or a sample without a reward, is no finding."""
 STATES = 100
 """Fewest sampled states for that finding."""
+ALIKE = 0.01
+"""Action gap as a share of the mean size of the values, below which it hardly matters which action is greedy."""
 MOVED = 0.01
 """Share of the bounds by which an action of a Box moves to count as another one."""
 
@@ -77,6 +79,8 @@ class _Look:
         self.target = self.online if target is None else target
         self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
         self.sample: Sample | None = None
+        self.alike = False
+        """True if all actions have almost the same value."""
         if env is not None:
             self.sample = greedy_episodes(model, env, model.discount, episodes)
         elif experience is not None and experience.ring.cursor.any():
@@ -160,6 +164,7 @@ class _Look:
         gap = (best[..., 0] - best[..., -1])[best[..., -1] > FORBIDDEN]
         if len(gap):
             self.values["action_gap"] = float(gap.mean())
+            self.alike = q.shape[-1] > 1 and bool(gap.mean() < ALIKE * best[..., 0].abs().mean())
         soft = getattr(getattr(self.model.learner.objective, "bootstrap", None), "munchausen", None) is not None
         known = torch.from_numpy(sample.returns).to(q.device)
         is_known = known.isfinite()
@@ -224,7 +229,7 @@ class _Look:
             self.values["explained_variance"] = bounded_explained_variance(batch)
         make_step(learner, self.online, gradients)
         after = self._act()
-        if before is not None and after is not None:
+        if before is not None and after is not None and not self.alike:
             head, count = getattr(self.policy, "action_head", None), len(before)
             width = head.high - head.low if before.is_floating_point() and head is not None else None
             churn = changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)

@@ -230,6 +230,15 @@ def test_a_sample_without_a_reward_is_named_once_there_were_updates_enough() -> 
     assert "rewarded_steps" not in model.diagnose().values
 
 
+def test_a_changed_greedy_action_is_no_churn_where_all_actions_have_almost_the_same_value() -> None:
+    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
+    assert model.diagnose().values["policy_churn"] >= 0.0
+    with torch.no_grad():
+        model.policy.q_net.head.outputs.of_actions.bias += 1e3  # 1 % of it is more than any gap
+        model.learner.refresh()
+    assert "policy_churn" not in model.diagnose().values
+
+
 @SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
