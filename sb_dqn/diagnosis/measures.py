@@ -98,7 +98,7 @@ MEASURES = {
         source="BTR 0.282, without Munchausen 0.055, without IQN 0.180 (Atari, clipped rewards)",
     ),
     "overestimation": Measure(
-        "mean value above the largest return of the sample, in units of the spread of returns",
+        "mean value above the largest return of the sample (and above 0 before 10,000 updates), in units of the spread of returns",
         high=0.5,
         source="van Hasselt et al. 2016 (arXiv 1509.06461)",
         advice="Set double_q=True, lower learning_rate, or raise target_update_interval, and for recorded data cql_alpha=1.0: values "

@@ -31,7 +31,7 @@ FORBIDDEN_LOG = -1e8
 RANK = 0.99
 """Share of the sum of the singular values that the effective rank holds (Kumar et al. 2021)."""
 EARLY = 10_000
-"""Updates before which the same greedy action everywhere, or a sample without a reward, is no finding."""
+"""Updates before which the same greedy action everywhere, a sample without a reward, or values up to 0 are no finding."""
 STATES = 100
 """Fewest sampled states for that finding."""
 ALIKE = 0.01
@@ -172,7 +172,10 @@ class _Look:
             return
         returns, value = known[is_known], best[..., 0].reshape(len(q), -1).mean(1)[is_known].mean()
         spread = max(float(returns.max() - returns.min()), float(returns.abs().max()), 1e-6)
-        self.values["overestimation"] = float(value - returns.max()) / spread
+        most = float(returns.max())
+        if self.model.counters.n_updates < EARLY:
+            most = max(most, 0.0)  # values begin around 0, which is above all returns where rewards are negative
+        self.values["overestimation"] = (float(value) - most) / spread
 
     # -- networks
 

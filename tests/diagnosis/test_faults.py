@@ -240,6 +240,14 @@ def test_a_changed_greedy_action_is_no_churn_where_all_actions_have_almost_the_s
 
 
 @SLOW
+def test_values_that_have_not_yet_come_down_to_negative_returns_are_no_overestimation() -> None:
+    model: Any = DQN("MlpPolicy", "Acrobot-v1", **SANE).learn(600)  # the goal is not reached: returns of -95 to -99
+    assert model.diagnose().values["overestimation"] < 0.1
+    model.counters.n_updates = 10_000
+    assert model.diagnose().values["overestimation"] > 0.5
+
+
+@SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
     file = io.BytesIO()
