@@ -31,7 +31,7 @@ class Measure(NamedTuple):
 SETTING = "experience with this library's presets"
 MEASURES = {
     "updates": Measure(
-        "updates since the model was made",
+        "updates since the model was made, once there are some or the run is over",
         low=1,
         source="without an update nothing is learned",
         advice="Lower learning_starts or train_freq, or learn for more env steps.",

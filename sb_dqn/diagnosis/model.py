@@ -97,7 +97,7 @@ class _Look:
 
     def read_settings(self) -> None:
         model, counters = self.model, self.model.counters
-        if counters.lifetime:
+        if counters.n_updates or 0 < counters.lifetime >= self.steps:  # within a run, they may be still to come
             self.values["updates"] = float(counters.n_updates)
         if not isinstance(model.learner.optimizer, torch.optim.SGD):
             times = (0, counters.num_timesteps)

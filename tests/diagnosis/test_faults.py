@@ -56,6 +56,14 @@ def test_a_model_without_updates_has_that_finding_alone() -> None:
     assert "updates" not in quick(CARTPOLE).diagnose().values, "before its first step there is nothing to find"
 
 
+def test_updates_that_begin_later_in_the_run_are_not_missed() -> None:
+    looks = DiagnoseCallback(every=80, verbose=0)  # one look, before learning_starts
+    model = quick(CARTPOLE, learning_starts=100).learn(150, callback=looks)
+    assert looks.diagnosis is not None
+    assert "updates" not in looks.diagnosis.values
+    assert model.diagnose().values["updates"] > 0
+
+
 ACTOR: dict[str, Any] = {"seed": 0, "device": "cpu"}
 RECURRENT: dict[str, Any] = {
     **SANE,
