@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from sb_dqn.diagnosis.measures import MEASURES
 from sb_dqn.diagnosis.sample import Sample, newest_rows
@@ -134,7 +135,7 @@ class FirstLearn:
                         f"observations must be within their space, got {key!r} from {values.min():g} to {values.max():g} in {space}. "
                         f"Correct the bounds of observation_space.",
                     )
-        size = input_size(model, model.policy, sample)
+        size = input_size(inputs_of(model, model.policy, sample))
         if size >= LARGEST_INPUT:
             self._warn(
                 "inputs",
@@ -149,12 +150,17 @@ class FirstLearn:
 
 
 @torch.no_grad()
-def input_size(model: ModelLike, policy: Policy, sample: Sample) -> float:
-    """Returns the largest mean absolute value of an input of the network, after normalization and preprocessing."""
+def inputs_of(model: ModelLike, policy: Policy, sample: Sample) -> list[Tensor]:
+    """Returns the inputs `[S, ...]` of the network, after normalization and preprocessing."""
     obs = model.normalizer.observations({key: value.to(model.device) for key, value in sample.obs.items()})
     features = next((part for part in policy.modules() if isinstance(part, Features)), None)
     inputs = obs if features is None else features.preprocess(obs, torch.float32)
-    return max(float(x.float().abs().mean(0).max()) for x in inputs.values())
+    return [x.float() for x in inputs.values()]
+
+
+def input_size(inputs: list[Tensor]) -> float:
+    """Returns the largest mean absolute value of an input."""
+    return max(float(x.abs().mean(0).max()) for x in inputs)
 
 
 def _num_updates(schedule: Any, done: int, total: int) -> int:

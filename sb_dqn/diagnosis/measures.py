@@ -171,6 +171,13 @@ MEASURES = {
         source="initial weights suit inputs around 1 (LeCun et al. 1998, Efficient BackProp)",
         advice="Set normalize_observations=True, or scale the observations.",
     ),
+    "observation_spread": Measure(
+        "largest standard deviation of an input of the network, over stored rows",
+        low=0.01,
+        source="where all observations look alike, so do the values of all states",
+        advice="Return the new state from step (if this is 0), images as bytes up to 255, or set normalize_observations=True: a "
+        "network hardly sees smaller differences.",
+    ),
     "legal_actions": Measure(
         "mean number of legal actions",
         low=1.05,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.devices import training_modes
-from sb_dqn.diagnosis.first_learn import input_size
+from sb_dqn.diagnosis.first_learn import input_size, inputs_of
 from sb_dqn.diagnosis.measures import Diagnosis
 from sb_dqn.diagnosis.sample import Sample, greedy_episodes, newest_rows, training_batch
 from sb_dqn.losses.transforms import IDENTITY
@@ -33,7 +33,7 @@ RANK = 0.99
 EARLY = 10_000
 """Updates before which the same greedy action everywhere, a sample without a reward, or values up to 0 are no finding."""
 STATES = 100
-"""Fewest sampled states for that finding."""
+"""Fewest sampled states that show whether greedy actions or observations differ."""
 ALIKE = 0.01
 """Action gap as a share of the mean size of the values, below which it hardly matters which action is greedy."""
 MOVED = 0.01
@@ -79,6 +79,7 @@ class _Look:
         self.target = self.online if target is None else target
         self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
         self.sample: Sample | None = None
+        self.is_played = env is not None
         self.alike = False
         """True if all actions have almost the same value."""
         if env is not None:
@@ -147,7 +148,10 @@ class _Look:
             never = getattr(actions_of(self.model.action_space), "legal", True) & ~sample.masks.any(0)
             self.values["never_legal"] = float(never.sum())
         obs, mask = self._inputs(sample)
-        self.values["observation_scale"] = input_size(self.model, self.policy, sample)
+        inputs = inputs_of(self.model, self.policy, sample)
+        self.values["observation_scale"] = input_size(inputs)
+        if len(inputs[0]) >= STATES and not self.is_played:  # greedy episodes may stay in one place
+            self.values["observation_spread"] = max(float(x.std(0).max()) for x in inputs)
         with torch.no_grad():
             if isinstance(self.policy, StochasticPolicy):
                 self.values["exploration"] = _spread(self.policy.distribution(obs, mask), self.policy.action_head)
@@ -208,9 +212,7 @@ class _Look:
             trained = {name: p for name, p in self.online.named_parameters() if p.requires_grad}
             found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
             gradients = dict(zip(trained, found, strict=True))
-            if (
-                self.values.get("dormant_units", 0.0) < 1.0
-            ):  # a dead layer lets no gradient pass, which is no other fault
+            if not self._is_dead():
                 frozen |= {name for name, gradient in gradients.items() if self._learns(name) and not gradient.any()}
             self._read_update(batch, gradients, extras, before)
         self.values["frozen_layers"] = float(len(frozen))
@@ -256,10 +258,13 @@ class _Look:
         """Returns True for weights that the objective trains; biases and the tower of a value that is not learned are not."""
         return self.parameters[name].dim() > 1 and (getattr(self.model, "has_critic", True) or "value" not in name)
 
+    def _is_dead(self) -> bool:
+        """Returns True if a dead layer lets no gradient pass, or observations of zeros give none, which is no other fault."""
+        return self.values.get("dormant_units", 0.0) == 1.0 or self.values.get("observation_scale", 1.0) == 0.0
+
     def _unchanged(self) -> set[str]:
         """Returns the weights that no update has changed since the last look, while others changed."""
-        dead = self.values.get("dormant_units", 0.0) == 1.0
-        if dead or self.since is None or self.since.n_updates >= self.model.counters.n_updates:
+        if self._is_dead() or self.since is None or self.since.n_updates >= self.model.counters.n_updates:
             return set()
         before = self.since.parameters
         same = {name for name, p in self.parameters.items() if name in before and torch.equal(p, before[name])}

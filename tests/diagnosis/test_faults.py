@@ -255,6 +255,17 @@ def test_values_that_have_not_yet_come_down_to_negative_returns_are_no_overestim
     assert model.diagnose().values["overestimation"] > 0.5
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-4])
+def test_observations_that_hardly_differ_are_named_alone(scale: float) -> None:
+    env = gymnasium.make(CARTPOLE)
+    scaled = gymnasium.wrappers.TransformObservation(env, lambda obs: obs * np.float32(scale), env.observation_space)
+    model = DQN("MlpPolicy", scaled, **SANE).learn(200)
+    earlier = model.diagnose()
+    names = [finding.name for finding in model.learn(100, reset_num_timesteps=False).diagnose(since=earlier).findings]
+    assert names == ["observation_spread"], "weights of inputs that are 0 are not frozen"
+    assert "observation_spread" not in model.diagnose(env=scaled, episodes=2).values, "an agent may stay in one place"
+
+
 @SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
