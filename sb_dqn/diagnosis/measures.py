@@ -147,10 +147,11 @@ MEASURES = {
         advice="Raise vf_coef or n_epochs, lower learning_rate, or set normalize_rewards=True: the critic is worse than none.",
     ),
     "exploration": Measure(
-        "largest epsilon or temperature of the schedule; of a stochastic policy its spread (1: uniform, or half the bounds)",
+        "largest epsilon or temperature after learning_starts; of a stochastic policy its spread (1: uniform, or half the bounds)",
         low=0.005,
         source="0 never tries another action",
-        advice="Raise exploration_initial_eps (Q-learning), ent_coef or log_std_init (policies), or set noisy=True.",
+        advice="Raise exploration_initial_eps or exploration_fraction (Q-learning), ent_coef or log_std_init (policies), or set "
+        "noisy=True.",
     ),
     "reward_scale": Measure(
         "largest reward of the sample, as the loss reads it",

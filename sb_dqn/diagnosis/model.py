@@ -116,8 +116,14 @@ class _Look:
         network = self.policy.config if isinstance(self.policy, QPolicy) else None
         if network is not None and not (network.noisy or network.ensemble) and model.exploration is not None:
             schedule, off = model.exploration.schedule, model.exploration.off_after == 0
-            rates = [model.exploration.rate] if schedule is None else [*schedule.ends(), model.exploration.rate]
-            self.values["exploration"] = 0.0 if off else max(rates)
+            replay = getattr(model, "replay_config", None)
+            start = (
+                0 if replay is None or not counters.horizon else replay.schedule.learning_starts
+            )  # random until then
+            rates = [] if counters.lifetime < start else [model.exploration.rate]
+            if schedule is not None:
+                rates += [schedule(start, max(counters.horizon, 1)), schedule.ends()[1]]
+            self.values["exploration"] = 0.0 if off else max(rates, default=1.0)
 
     def read_replay(self) -> None:
         capacity, counters = self.model.arguments.get("buffer_size"), self.model.counters

@@ -64,6 +64,15 @@ def test_updates_that_begin_later_in_the_run_are_not_missed() -> None:
     assert model.diagnose().values["updates"] > 0
 
 
+@pytest.mark.parametrize(("fraction", "rate"), [(0.1, 0.0), (1.0, 0.2)])
+def test_exploration_that_ends_before_updates_begin_is_none(fraction: float, rate: float) -> None:
+    settings = {"exploration_fraction": fraction, "exploration_final_eps": 0.0, "learning_starts": 80}
+    looks = DiagnoseCallback(every=60, verbose=0)  # one look, before learning_starts
+    model = quick(CARTPOLE, **settings).learn(100, callback=looks)  # epsilon falls for 10 or 100 steps
+    assert looks.diagnosis is not None
+    assert looks.diagnosis.values["exploration"] == model.diagnose().values["exploration"] == pytest.approx(rate)
+
+
 ACTOR: dict[str, Any] = {"seed": 0, "device": "cpu"}
 RECURRENT: dict[str, Any] = {
     **SANE,
