@@ -118,6 +118,13 @@ MEASURES = {
         source="0 is the initial network",
         advice="Lower target_update_interval, or raise tau: the target network (almost) never follows.",
     ),
+    "replay_ratio": Measure(
+        "replayed steps per env step since learning_starts",
+        low=0.25,
+        source="0.67 to 256 in this library's presets; 8 of DQN on Atari",
+        advice="Raise gradient_steps (-1 makes an update for each env step) or batch_size, or lower train_freq: most steps are never "
+        "learned from.",
+    ),
     "replay_rows": Measure(
         "capacity of a replay that does not hold the whole run, in transitions",
         low=1_000,

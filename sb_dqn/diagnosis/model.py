@@ -131,6 +131,11 @@ class _Look:
             self.values["replay_rows"] = float(capacity)
             if self.length:
                 self.values["replay_episodes"] = capacity / self.length
+        config = getattr(self.model, "replay_config", None)
+        if config is not None and counters.n_updates:
+            steps = 1 if config.sequences is None else config.sequences.batch_T
+            begun = max(counters.lifetime - config.schedule.learning_starts, 1)
+            self.values["replay_ratio"] = counters.n_updates * config.batch_size * steps / begun
         sampler = getattr(self.experience, "sampler", None)
         if sampler is None or not counters.lifetime:
             return

@@ -73,6 +73,17 @@ def test_exploration_that_ends_before_updates_begin_is_none(fraction: float, rat
     assert looks.diagnosis.values["exploration"] == model.diagnose().values["exploration"] == pytest.approx(rate)
 
 
+@pytest.mark.parametrize(
+    ("sequences", "steps"), [(None, 1), ({"batch_T": 4, "warmup_T": 4, "store_rnn_state_interval": 4}, 4)]
+)
+def test_updates_that_are_too_few_for_the_env_steps_are_named(sequences: Any, steps: int) -> None:
+    policy, further = ("MlpPolicy", {}) if sequences is None else ("MlpLstmPolicy", {"sequences": sequences})
+    model: Any = quick(CARTPOLE, policy, learning_starts=100, train_freq=20, batch_size=2, **further).learn(300)
+    diagnosis = model.diagnose()
+    assert diagnosis.values["replay_ratio"] == model.counters.n_updates * 2 * steps / 200
+    assert ("replay_ratio" in {finding.name for finding in diagnosis.findings}) == (sequences is None)
+
+
 ACTOR: dict[str, Any] = {"seed": 0, "device": "cpu"}
 RECURRENT: dict[str, Any] = {
     **SANE,
