@@ -103,9 +103,6 @@ class _Look:
         if not isinstance(model.learner.optimizer, torch.optim.SGD):
             times = (0, counters.num_timesteps)
             self.values["learning_rate"] = max(model.rate_schedule(step, max(counters.horizon, 1)) for step in times)
-        epsilon = relative_epsilon(model.learner.optimizer)
-        if epsilon is not None:
-            self.values["adam_epsilon"] = epsilon
         horizon = 1.0 / max(1.0 - model.discount, 1e-9)
         if self.length >= 2.0 * horizon:
             self.values["horizon"] = horizon
@@ -196,6 +193,9 @@ class _Look:
 
     def read_networks(self) -> None:
         model, batch = self.model, None
+        epsilon = relative_epsilon(model.learner.optimizer)
+        if epsilon is not None:
+            self.values["adam_epsilon"] = epsilon
         self.values["non_finite"] = float(sum(int((~p.isfinite()).sum()) for p in self.parameters.values()))
         if self.experience is not None and self.experience.ring.cursor.any():
             batch = training_batch(self.experience)
@@ -241,7 +241,8 @@ class _Look:
         learner = self.model.learner
         self.values["gradient_norm"] = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
         self.values["non_finite"] += sum(int((~gradient.isfinite()).sum()) for gradient in gradients.values())
-        if not self.model.keeps_replay and self.model.has_critic and batch.extra is not None and "value" in batch.extra:
+        found = self.sample is not None and self.sample.rewards.any()  # or returns are what the critic makes up
+        if found and not self.model.keeps_replay and self.model.has_critic and "value" in (batch.extra or {}):
             self.values["explained_variance"] = bounded_explained_variance(batch)
         make_step(learner, self.online, gradients)
         after = self._act()

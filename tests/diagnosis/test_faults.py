@@ -286,6 +286,14 @@ def test_observations_that_hardly_differ_are_named_alone(scale: float) -> None:
     assert "observation_spread" not in model.diagnose(env=scaled, episodes=2).values, "an agent may stay in one place"
 
 
+@pytest.mark.parametrize(("factor", "names"), [(0.0, []), (1e6, ["reward_scale"])])
+def test_a_critic_and_an_optimizer_are_not_blamed_for_rewards(factor: float, names: list[str]) -> None:
+    env = gymnasium.wrappers.TransformReward(gymnasium.make(CARTPOLE), lambda reward: float(reward) * factor)
+    diagnosis = PPO("MlpPolicy", env, n_steps=512, learning_rate=1e-3, **ACTOR).learn(2_048).diagnose()
+    assert [finding.name for finding in diagnosis.findings][:1] == names, "adam_epsilon, if at all, comes after it"
+    assert ("explained_variance" in diagnosis.values) == (factor > 0), "returns without rewards are the critic's own"
+
+
 @SLOW
 def test_the_network_that_learns_is_measured_where_the_target_network_acts() -> None:
     model: Any = DQN("MlpPolicy", CARTPOLE, act_with="target", **SANE).learn(400)
