@@ -113,10 +113,8 @@ class _Look:
         network = self.policy.config if isinstance(self.policy, QPolicy) else None
         if network is not None and not (network.noisy or network.ensemble) and model.exploration is not None:
             schedule, off = model.exploration.schedule, model.exploration.off_after == 0
-            replay = getattr(model, "replay_config", None)
-            start = (
-                0 if replay is None or not counters.horizon else replay.schedule.learning_starts
-            )  # random until then
+            replay = getattr(model, "replay_config", None)  # actions are random until its learning_starts
+            start = replay.schedule.learning_starts if replay is not None and counters.horizon else 0
             rates = [] if counters.lifetime < start else [model.exploration.rate]
             if schedule is not None:
                 rates += [schedule(start, max(counters.horizon, 1)), schedule.ends()[1]]
