@@ -15,8 +15,10 @@ aten = torch.ops.aten
 
 RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim}
 """Views that keep the order of the elements."""
+SAME = {aten.detach.default, aten.alias.default}
+"""Views of the whole tensor; gradients have aliases since torch 2.14."""
 VIEWS = RESHAPES | {
-    aten.detach.default,
+    *SAME,
     aten.t.default,
     aten.expand.default,
     aten.permute.default,
@@ -108,7 +110,7 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
     if node.op != "call_function" or not torch.is_tensor(node.meta.get("val")):
         return None
     source: Any = node.args[0] if node.args else None
-    if node.target is aten.detach.default:
+    if node.target in SAME:
         return source  # type: ignore[no-any-return]
     if node.target is aten.t.default and source.target is aten.t.default:
         return source.args[0]  # type: ignore[no-any-return]

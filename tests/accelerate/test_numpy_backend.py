@@ -130,12 +130,27 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Callable[[torch.Generator], Ten
         (integers(3, N), integers(3, N)),
     ),
     "logic": (
-        lambda p, q: (p & q, p | q, ~p, p.logical_and(q), p.logical_not(), p.any(-1), p.any(0, keepdim=True)),
+        lambda p, q: (
+            p & q,
+            p | q,
+            ~p,
+            p.logical_and(q),
+            p.logical_or(q),
+            p.logical_not(),
+            p.any(-1),
+            p.any(0, keepdim=True),
+        ),
         (truths(N, 3), truths(N, 3)),
     ),
     "bits": (lambda i, j: (i & j, i | j, ~i), (integers(9, N), integers(9, N))),
     "choices": (
-        lambda p, x, y: (torch.where(p, x, y), torch.where(p, x, 0.0), torch.where(p, 1, x)),
+        lambda p, x, y: (
+            torch.where(p, x, y),
+            torch.where(p, x, 0.0),
+            torch.where(p, 1, x),
+            x.masked_fill(p, 0),
+            x[0].masked_fill(p, 2),
+        ),
         (truths(N, 4), A, B),
     ),
     "products": (
