@@ -3,7 +3,8 @@
 #   ensure EXTRA[,EXTRA...]    installs sb_dqn with these extras for $python
 #
 # SB_DQN_VENV sets the folder (default: .venv). With `newest` set, each call installs the newest versions that setup.cfg allows,
-# but the torch of constraints.txt, which is large. With `oldest` set, it installs the oldest ones that setup.cfg allows, but that torch.
+# but the torch of constraints.txt, since others are large: SB_DQN_TORCH=torch is the newest, SB_DQN_TORCH=torch==2.15.0 a version.
+# With `oldest` set, it installs the oldest ones that setup.cfg allows, but the torch of constraints.txt.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 venv="${SB_DQN_VENV:-.venv}"
@@ -52,7 +53,7 @@ ensure() {
   fi
   if [ -n "${newest:-}" ]; then
     rm -f "$stamp"
-    versions=(--upgrade --upgrade-strategy eager "$(grep '^torch==' constraints.txt)")
+    versions=(--upgrade --upgrade-strategy eager "${SB_DQN_TORCH:-$(grep '^torch==' constraints.txt)}")
   fi
   if [ -f "$stamp" ] && [ "$(sed -n 1p "$stamp")" = "$pins" ]; then have="$(sed -n 2p "$stamp")"; fi
   for extra in ${extras//,/ }; do
