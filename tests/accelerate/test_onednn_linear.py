@@ -121,7 +121,8 @@ def test_traced_and_compiled_functions(
     for x in given:
         for one, other in zip(run(x), function(x), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max()))
-    assert "sb_dqn" not in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "CUDA_HOME" not in line] == []  # of a torch for CUDA without a device
     assert replaced == ([5 if slow else 0] if mode == "traced" else [])
 
 

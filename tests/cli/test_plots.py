@@ -194,20 +194,20 @@ def test_unfinished_and_repeated_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "c_1", [], seed=2)
     done = call("plot", tmp_path)
     assert "DQN: IQM 1 [1, 1] after 100 env steps" in done.output
-    assert "DQN on CartPole-v1, seed 1" in done.output
-    assert "the curve of DQN ends where its shortest run ends" in done.output
-    assert "seed 2" in done.output
-    assert "a_1" not in done.output
+    assert "DQN on CartPole-v1, seed 1" in done.stderr
+    assert "the curve of DQN ends where its shortest run ends" in done.stderr
+    assert "seed 2" in done.stderr
+    assert "a_1" not in done.stderr
     done = call("plot", tmp_path, "--kind", "iqm")
     assert "DQN: IQM 4\n" in done.output
-    assert "is left out: it has no result of final episodes yet" in done.output
+    assert "is left out: it has no result of final episodes yet" in done.stderr
 
 
 def test_runs_of_different_length_are_reported(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [1.0], final=1.0)
     write_run(tmp_path / "b", [1.0], algorithm="PPO", steps=800, final=1.0)
     done = call("plot", tmp_path, "--kind", "improvement")
-    assert "the runs on CartPole-v1 differ in length: DQN has 400 env steps, PPO 800" in done.output
+    assert "the runs on CartPole-v1 differ in length: DQN has 400 env steps, PPO 800" in done.stderr
 
 
 def missing_runs(root: Path) -> None:
