@@ -17,8 +17,10 @@ RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default
 """Views that keep the order of the elements."""
 SAME = {aten.detach.default, aten.alias.default}
 """Views of the whole tensor; gradients have aliases since torch 2.14."""
+SPLITS = {aten.split.Tensor, aten.split_with_sizes.default}
 VIEWS = RESHAPES | {
     *SAME,
+    *SPLITS,
     aten.t.default,
     aten.expand.default,
     aten.permute.default,
@@ -26,8 +28,6 @@ VIEWS = RESHAPES | {
     aten.slice.Tensor,
     aten.unfold.default,
     aten.unbind.int,
-    aten.split.Tensor,
-    aten.split_with_sizes.default,
     operator.getitem,
 }
 CONSTANTS = {
@@ -128,12 +128,41 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
         stacked = source.args[0]
         if stacked.target is aten.stack.default and stacked.args[1:] == source.args[1:] and stacked not in written:
             return stacked.args[0][node.args[1]]  # type: ignore[no-any-return]
+    part = _concatenated_part(node)
+    if part is not None and not written & {root(part), root(node)}:
+        return part
     if node.target in PRODUCTS and not written & {root(one) for one in (node, *node.all_input_nodes)}:
         form = node.meta["val"].shape, node.meta["val"].dtype
         for one, other in (node.args, node.args[::-1]):
             is_one = one.target in ONES if isinstance(one, Node) else type(one) in (int, float) and one == 1
             if is_one and isinstance(other, Node) and (other.meta["val"].shape, other.meta["val"].dtype) == form:
                 return other
+    return None
+
+
+def _concatenated_part(node: Node) -> Node | None:
+    """Returns that of some concatenated tensors which a view of the whole shows, as of the features of two dueling streams."""
+    source: Any = node.args[0] if node.args else None
+    whole: Any = source
+    if node.target is operator.getitem and source.target in SPLITS:
+        whole, axis = source.args[0], (*source.args[2:], 0)[0]
+        first = sum(part.shape[axis] for part in source.meta["val"][: node.args[1]])
+    elif node.target is aten.slice.Tensor:
+        arguments: list[Any] = list(node.args[1:])
+        axis, first, _, step = arguments + [0, 0, None, 1][len(arguments) :]
+        if step != 1:
+            return None
+    else:
+        return None
+    if whole.target is not aten.cat.default:
+        return None
+    shape = node.meta["val"].shape
+    if axis % len(shape) != (*whole.args[1:], 0)[0] % len(shape):
+        return None
+    for part in whole.args[0]:
+        if first == 0 and part.meta["val"].shape == shape:
+            return part  # type: ignore[no-any-return]
+        first -= part.meta["val"].shape[axis]
     return None
 
 

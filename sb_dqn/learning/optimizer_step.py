@@ -16,6 +16,7 @@ from sb_dqn.nn.parameters.flat import flat_copy, flat_views
 from sb_dqn.nn.parameters.optimizers import (
     ELEMENTWISE,
     RMSpropTFLike,
+    are_decayed,
     are_matrices,
     checked_optimizer,
     is_of_one,
@@ -75,11 +76,13 @@ class OptimizerStep:
         self.first_heads = first_heads(online, parameters)
         elementwise = checked_optimizer(optimizer_class) in ELEMENTWISE
         grouped = check_bool("policy_kwargs['decay_matrices_only']", decay_matrices_only)
-        matrices = are_matrices(online)
-        self._grouped_places = sorted(range(len(parameters)), key=lambda place: not matrices[place])
-        self.whole = elementwise and not grouped and self.fractions is None and all(p.requires_grad for p in parameters)
+        self._matrices = are_matrices(online)
+        decayed = self._matrices if grouped else are_decayed(parameters, optimizer_class, kwargs)
+        self.whole = (
+            elementwise and decayed is None and self.fractions is None and all(p.requires_grad for p in parameters)
+        )
         self.masters = [nn.Parameter(flat)] if self.whole else parameters
-        self.optimizer = make_optimizer(optimizer_class, self.masters, kwargs, matrices if grouped else None)
+        self.optimizer = make_optimizer(optimizer_class, self.masters, kwargs, decayed)
         if self.whole:
             self._follow_backward()
         self.steps = 0
@@ -249,18 +252,20 @@ class OptimizerStep:
         take_moments(self.optimizer, parts, self.plain_adam)
 
     def _regrouped(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the state of an optimizer of all parameters one by one with as many groups as this one has; torch numbers
-        parameters by group, and those with weight decay are the first one."""
-        groups, count = saved["param_groups"], len(self.optimizer.param_groups)
-        if len(groups) == count:
-            return saved
-        places = dict(enumerate(self._grouped_places))
-        if count > 1:
-            places = {place: number for number, place in places.items()}
+        """Returns the state of an optimizer of all parameters one by one in the groups of this one."""
+        own = self.optimizer.param_groups
+        theirs, ours = (self._places(len(groups[0]["params"])) for groups in (saved["param_groups"], own))
         return {
-            "state": {places[number]: state for number, state in saved["state"].items()},
-            "param_groups": groups[:1] * count,
+            "state": {ours.index(theirs[number]): state for number, state in saved["state"].items()},
+            "param_groups": saved["param_groups"][:1] * len(own),
         }
+
+    def _places(self, decayed: int) -> list[int]:
+        """Returns the places of the parameters in the order in which torch numbers them, group by group, where `decayed` of
+        them have weight decay: all, all but scalars, or matrices alone."""
+        sets = ([True] * len(self.parameters), [each.dim() > 0 for each in self.parameters], self._matrices)
+        chosen = next((each for each in sets if sum(each) == decayed), sets[0])
+        return sorted(range(len(chosen)), key=lambda place: not chosen[place])
 
     def take_fraction_moments(self, saved: Mapping[str, Any]) -> None:
         """Loads the running squares of FQF's fractions; their rate stays that of the constructor.

@@ -125,6 +125,44 @@ def test_parts_of_a_stack_and_products_with_one_are_there_already() -> None:
     assert operations(graph) == ["aten.add.Tensor", "aten.exp.default"]
 
 
+def test_parts_of_concatenated_tensors_are_there_already() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        whole = torch.cat([x, y], -1)
+        left, right = whole.split([2, 3], -1)
+        return left.exp(), right.cos(), whole[:, 2:].sin()
+
+    example = torch.ones(4, 2), torch.ones(4, 3)
+    graph = simplified(function, example)
+    assert operations(graph) == ["aten.exp.default", "aten.cos.default", "aten.sin.default"]
+    given = torch.randn(4, 2), torch.randn(4, 3)
+    for found, expected in zip(fx_function(graph, example)(*given), function(*given), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("bounds", [(0, 3), (1, 3), (2, 4), (2, 3)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_views_across_concatenated_tensors_are_kept(bounds: tuple[int, int], axis: int) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y], axis).narrow(axis, bounds[0], bounds[1] - bounds[0]).exp()
+
+    example = torch.ones(2, 2), torch.ones(3, 3)[: 2 + (axis == 0), : 2 + (axis == 1)]
+    graph = simplified(function, example)
+    assert operations(graph) == ["aten.cat.default", "aten.slice.Tensor", "aten.exp.default"]
+
+
+@pytest.mark.parametrize("writes_whole", [True, False])
+def test_a_part_that_is_written_later_is_another_than_the_concatenated_one(writes_whole: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        part = x + 1
+        whole = torch.cat([part, x])
+        before = whole[:2]
+        (whole if writes_whole else part).mul_(3)
+        return before * 2
+
+    run = fx_function(simplified(function, (torch.zeros(2),)), (torch.zeros(2),))
+    assert run(torch.ones(2)).tolist() == ([12, 12] if writes_whole else [4, 4])
+
+
 def test_equal_tensors_that_are_written_stay_apart() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         one, other = torch.zeros_like(x), torch.zeros_like(x)

@@ -24,6 +24,7 @@ from tests.nets import make_batch, make_policy
 from tests.tiny import Tiny, quick
 
 ADAMW: dict[str, Any] = {"optimizer_class": "AdamW", "optimizer_kwargs": {"weight_decay": 0.5}}
+PLAIN: dict[str, Any] = {"optimizer_class": "AdamW", "optimizer_kwargs": {"weight_decay": 0.0}}
 MATRICES: dict[str, Any] = {**ADAMW, "decay_matrices_only": True}
 IMAGE_NORMS: dict[str, Any] = {
     "features_extractor_class": "ImpalaCNN",
@@ -82,6 +83,24 @@ def test_the_decay_is_that_of_the_optimizer(name: str, kwargs: dict[str, Any], f
     for parameter, value in found.items():
         matrix = parameter.endswith("weight") and "after" not in parameter
         assert value == pytest.approx(factor if matrix else 1.0), parameter
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "decays"),
+    [
+        ({"policy_kwargs": {"net_arch": [8], **ADAMW}, "ent_coef": "auto_0.1"}, [0.5, 0.0]),
+        ({"policy_kwargs": {"net_arch": [8], "optimizer_class": "AdamW"}, "ent_coef": "auto_0.1"}, [0.01, 0.0]),
+        ({"policy_kwargs": {"net_arch": [8], **ADAMW}, "ent_coef": 0.1}, [0.5]),
+        ({"policy_kwargs": {"net_arch": [8]}, "ent_coef": "auto_0.1"}, [0.0]),
+    ],
+)
+def test_a_learned_temperature_has_no_decay(kwargs: dict[str, Any], decays: list[float]) -> None:
+    model = quick(algorithm=SAC, **kwargs)
+    assert [group["weight_decay"] for group in model.learner.optimizer.param_groups] == decays
+    found = factors(model)
+    temperature = found.pop("log_alpha.value", None)
+    assert temperature == (pytest.approx(1.0) if isinstance(kwargs["ent_coef"], str) else None)
+    assert found == dict.fromkeys(found, pytest.approx(1.0 - 0.1 * decays[0]))
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
@@ -155,19 +174,22 @@ def moments(model: Any) -> list[torch.Tensor]:
     """The first moment of each parameter, in the order of the network."""
     step = model.learner.optimizer_step
     if not step.whole:
-        return [step.optimizer.state[master]["exp_avg"] for master in step.masters]
+        return [step.optimizer.state[master]["exp_avg"] for master in step.parameters]
     return flat_views(step.optimizer.state[step.masters[0]]["exp_avg"], step.parameters)
 
 
 @SLOW
-@pytest.mark.parametrize("given", [ADAMW, MATRICES], ids=["from one group", "from two groups"])
-@pytest.mark.parametrize("wanted", [ADAMW, MATRICES], ids=["to one group", "to two groups"])
-def test_moments_of_a_file_are_those_of_the_same_parameters(given: Any, wanted: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [DQN, SAC], ids=["DQN", "SAC, with a scalar"])
+@pytest.mark.parametrize("given", [ADAMW, MATRICES, PLAIN], ids=["from all", "from matrices", "from none"])
+@pytest.mark.parametrize("wanted", [ADAMW, MATRICES, PLAIN], ids=["to all", "to matrices", "to none"])
+def test_moments_of_a_file_are_those_of_the_same_parameters(
+    algorithm: Any, given: Any, wanted: Any, tmp_path: Path
+) -> None:
     """Torch numbers parameters group by group; those of one group are matrices and biases in turn."""
-    model = quick(policy_kwargs={"net_arch": [8, 8], "layer_norm": True, **given}).learn(60)
+    model = quick(algorithm=algorithm, policy_kwargs={"net_arch": [8, 8], "layer_norm": True, **given}).learn(60)
     model.save(tmp_path / "model")
     kwargs = {"net_arch": [8, 8], "layer_norm": True, **wanted}
-    loaded = DQN.load(tmp_path / "model", env=Tiny(), policy_kwargs=kwargs)
+    loaded = algorithm.load(tmp_path / "model", env=Tiny(), policy_kwargs=kwargs)
     for found, expected in zip(moments(loaded), moments(model), strict=True):
         assert torch.equal(found, expected)
     assert any(moment.abs().max() > 0 for moment in moments(loaded))

@@ -176,6 +176,19 @@ def are_matrices(network: nn.Module) -> list[bool]:
     return [parameter.dim() > 1 and id(parameter) not in norms for parameter in network.parameters()]
 
 
+def are_decayed(
+    parameters: Iterable[nn.Parameter], optimizer_class: type[torch.optim.Optimizer], kwargs: Kwargs
+) -> list[bool] | None:
+    """Returns for each parameter if the weight decay of an optimizer of this class is for it; None: for all.
+
+    It never is for a scalar: the learned temperature of SAC would be pulled to 1.
+    """
+    option = inspect.signature(optimizer_class).parameters.get("weight_decay")
+    decay = kwargs.get("weight_decay", 0.0 if option is None else option.default)
+    decayed = [parameter.dim() > 0 for parameter in parameters]
+    return decayed if decay and not all(decayed) else None
+
+
 def make_optimizer(
     optimizer_class: type[torch.optim.Optimizer],
     masters: list[nn.Parameter],
