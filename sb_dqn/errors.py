@@ -67,7 +67,9 @@ def explained(label: object, rule: str, fix: str, kind: type[Exception] = OSErro
 
 @contextmanager
 def checkpoint_errors(
-    what: str, passed: tuple[type[Exception], ...] = (CheckpointError, ConfigurationError, EnvironmentFault)
+    what: str,
+    passed: tuple[type[Exception], ...] = (CheckpointError, ConfigurationError, EnvironmentFault),
+    fix: str = "The file is damaged. Load another copy.",
 ) -> Iterator[None]:
     """Turns the exceptions of malformed data into a `CheckpointError`, but not those in `passed`."""
     try:
@@ -75,9 +77,7 @@ def checkpoint_errors(
     except passed:
         raise
     except (LookupError, TypeError, AttributeError, ValueError, AssertionError, RuntimeError, ArithmeticError) as error:
-        raise CheckpointError(
-            f"{what} ({type(error).__name__}: {error}). The file is damaged. Load another copy."
-        ) from error
+        raise CheckpointError(f"{what} ({type(error).__name__}: {error}). {fix}") from error
 
 
 def import_extra(module: str, extra: str, purpose: str, otherwise: str = "") -> Any:

@@ -121,7 +121,7 @@ def load_model(
         parts.pop("normalizer", None)  # starts without statistics
     if learners.rank and saved.continuation is None:
         parts.pop("rng")  # of the first learner: each keeps its own
-    model_file.restore_parts(parts, saved.parts)
+    model_file.restore_parts(parts, saved.parts, {**(custom_objects or {}), **changes})
     if model.exploration is not None and any(name.startswith("exploration") for name in changes):
         model.exploration.warn_if_ineffective()
     model.learner.refresh()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -227,14 +227,25 @@ def build_model(cls: type[Any], env: object, arguments: Settings, parameters: Ma
     return model
 
 
-def restore_parts(parts: Mapping[str, Any], states: Mapping[str, Any]) -> None:
+def restore_parts(parts: Mapping[str, Any], states: Mapping[str, Any], changes: Iterable[str] = ()) -> None:
     """Loads the state of each part.
+
+    Args:
+        parts: parts by name.
+        states: their states.
+        changes: names of settings of the model that are not those of the file.
 
     Raises:
         CheckpointError: a state is missing or does not fit its part.
     """
+    changed = ", ".join(changes)
+    fix = (
+        f"Load it without {changed}; if that fails, too, it is damaged."
+        if changed
+        else "The file is damaged. Load another copy."
+    )
     for name, part in parts.items():
-        with checkpoint_errors(f"the state of {name!r} in the file does not fit"):
+        with checkpoint_errors(f"the state of {name!r} in the file does not fit", fix=fix):
             part.load_state_dict(states[name])
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from sb_dqn.algorithms import DQN, PQN, SAC
 from sb_dqn.envs.stream_options import StreamOptions
-from sb_dqn.errors import ConfigurationError, SpaceError
+from sb_dqn.errors import CheckpointError, ConfigurationError, SpaceError
 from sb_dqn.evaluation import evaluate_policy
 from sb_dqn.logger import configure
 from sb_dqn.policies import SACPolicy
@@ -394,6 +394,14 @@ def test_a_fixed_temperature_is_changed_by_load_and_survives_resets(tmp_path: Pa
         ConfigurationError, match=r"ent_coef must stay a fixed number, or a learned one, got 0.05 and then 'auto'"
     ):
         model.ent_coef = "auto"
+
+
+def test_a_file_is_not_called_damaged_where_the_settings_of_load_do_not_fit(tmp_path: Path) -> None:
+    quick_sac(ent_coef="auto").learn(60).save(tmp_path / "model.zip")
+    with pytest.raises(
+        CheckpointError, match=r"'learner' .* Load it without ent_coef; if that fails, too, it is damaged"
+    ):
+        SAC.load(tmp_path / "model.zip", ent_coef=0.1)
 
 
 @pytest.mark.parametrize("train_freq", [(1, "episode"), (10, "episode"), 1_000])
