@@ -141,7 +141,8 @@ def _replacement(node: Node, written: set[Any]) -> Node | None:
 
 
 def _concatenated_part(node: Node) -> Node | None:
-    """Returns that of some concatenated tensors which a view of the whole shows, as of the features of two dueling streams."""
+    """Returns the tensor that a slice of concatenated tensors is a copy of, such as the features of one dueling stream; None if
+    there is none."""
     source: Any = node.args[0] if node.args else None
     whole: Any = source
     if node.target is operator.getitem and source.target in SPLITS:
@@ -150,7 +151,7 @@ def _concatenated_part(node: Node) -> Node | None:
     elif node.target is aten.slice.Tensor:
         arguments: list[Any] = list(node.args[1:])
         axis, first, _, step = arguments + [0, 0, None, 1][len(arguments) :]
-        if step != 1:
+        if first is None or step != 1:
             return None
     else:
         return None

@@ -233,7 +233,7 @@ def restore_parts(parts: Mapping[str, Any], states: Mapping[str, Any], changes: 
     Args:
         parts: parts by name.
         states: their states.
-        changes: names of settings of the model that are not those of the file.
+        changes: names of the settings with which `load` replaced those of the file; an error names them.
 
     Raises:
         CheckpointError: a state is missing or does not fit its part.
