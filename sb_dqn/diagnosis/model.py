@@ -80,8 +80,8 @@ class _Look:
         self.parameters = {name: p.detach().clone() for name, p in self.online.named_parameters()}
         self.sample: Sample | None = None
         self.is_played = env is not None
-        self.alike = False
-        """True if all actions have almost the same value."""
+        self.distinct: Tensor | None = None
+        """`[S]` bool, False where the best two actions have almost the same value; None where there are no values to compare."""
         if env is not None:
             self.sample = greedy_episodes(model, env, model.discount, episodes)
         elif experience is not None and experience.ring.cursor.any():
@@ -171,10 +171,11 @@ class _Look:
 
     def _read_values(self, q: Tensor, sample: Sample) -> None:
         best = q.topk(2, -1).values if q.shape[-1] > 1 else q
-        gap = (best[..., 0] - best[..., -1])[best[..., -1] > FORBIDDEN]
-        if len(gap):
-            self.values["action_gap"] = float(gap.mean())
-            self.alike = q.shape[-1] > 1 and bool(gap.mean() < ALIKE * best[..., 0].abs().mean())
+        gap, comparable = best[..., 0] - best[..., -1], best[..., -1] > FORBIDDEN
+        if comparable.any():
+            self.values["action_gap"] = float(gap[comparable].mean())
+            clear = comparable & (gap > ALIKE * best[..., 0].abs().mean())
+            self.distinct = clear.reshape(len(q), -1).any(1)
         soft = getattr(getattr(self.model.learner.objective, "bootstrap", None), "munchausen", None) is not None
         known = torch.from_numpy(sample.returns).to(q.device)
         is_known = known.isfinite()
@@ -244,11 +245,12 @@ class _Look:
             self.values["explained_variance"] = bounded_explained_variance(batch)
         make_step(learner, self.online, gradients)
         after = self._act()
-        if before is not None and after is not None and not self.alike:
+        if self.sample is not None and before is not None and after is not None:
             head, count = getattr(self.policy, "action_head", None), len(before)
             width = head.high - head.low if before.is_floating_point() and head is not None else None
-            churn = changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
-            self.values["policy_churn"] = churn
+            changed = changed_actions(before.reshape(count, -1), after.reshape(count, -1), width)
+            changed = changed if self.distinct is None else changed & self.distinct
+            self.values["policy_churn"] = float(changed[different_states(self.sample.obs)].float().mean())
         if "priority" in extras:
             _, extras_after = learner.evaluate(self.online, self.target, batch)
             error, error_after = float(extras["priority"].mean()), float(extras_after["priority"].mean())
@@ -345,12 +347,18 @@ def bounded_explained_variance(batch: Batch) -> float:
     return float(1.0 - (returns - values).var(correction=0) / variance)
 
 
-def changed_actions(before: Tensor, after: Tensor, width: Tensor | None) -> float:
-    """Returns the share of states whose action changed.
+def different_states(obs: Mapping[str, Tensor]) -> Tensor:
+    """Returns the index of one row for each different observation."""
+    rows = zip(*(value.reshape(len(value), -1).cpu().numpy() for value in obs.values()), strict=True)
+    return torch.tensor(list({tuple(part.tobytes() for part in row): index for index, row in enumerate(rows)}.values()))
+
+
+def changed_actions(before: Tensor, after: Tensor, width: Tensor | None) -> Tensor:
+    """Returns `[N]` bool, True for states whose action changed.
 
     Args:
         before, after: `[N, D]` choices or numbers.
         width: `[D]`, width of the bounds of a Box; None for choices.
     """
     changed = before != after if width is None else (before - after).abs() > MOVED * width
-    return float(changed.any(1).float().mean())
+    return changed.any(1)

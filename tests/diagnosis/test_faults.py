@@ -15,6 +15,8 @@ import torch
 
 from sb_dqn.algorithms import ALGORITHMS, DQN, PPO, SAC, Rainbow
 from sb_dqn.callbacks import DiagnoseCallback
+from sb_dqn.diagnosis import model as diagnosis_of_model
+from sb_dqn.diagnosis.sample import Sample
 from scripts.benchmarks import planted_faults
 from tests.marks import SLOW, a_few
 from tests.tiny import OBSERVATIONS, quick
@@ -259,12 +261,21 @@ def test_a_sample_without_a_reward_is_named_once_there_were_updates_enough() -> 
 
 
 def test_a_changed_greedy_action_is_no_churn_where_all_actions_have_almost_the_same_value() -> None:
-    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE).learn(400)
-    assert model.diagnose().values["policy_churn"] >= 0.0
+    model: Any = DQN("MlpPolicy", CARTPOLE, **SANE | {"learning_rate": 0.02}).learn(400)
+    assert model.diagnose().values["policy_churn"] > 0.0
     with torch.no_grad():
         model.policy.q_net.head.outputs.of_actions.bias += 1e3  # 1 % of it is more than any gap
         model.learner.refresh()
-    assert "policy_churn" not in model.diagnose().values
+    assert model.diagnose().values["policy_churn"] == 0.0
+
+
+def test_a_state_in_which_the_agent_stays_counts_once_for_the_churn(monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = PPO("MlpPolicy", CARTPOLE, n_steps=256).learn(256)
+    obs = torch.arange(256.0)[:, None].expand(-1, 4).clamp(min=199.0)  # 200 rows of one state, 56 of others
+    sample = Sample({"obs": obs}, None, np.ones(256, np.float32), np.ones(256, np.float32))
+    monkeypatch.setattr(diagnosis_of_model, "newest_rows", lambda *of_ring: sample)
+    monkeypatch.setattr(diagnosis_of_model, "changed_actions", lambda *of_states: torch.arange(256) < 200)
+    assert model.diagnose().values["policy_churn"] == pytest.approx(1 / 57)  # by row it would be 200 / 256
 
 
 @SLOW

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from sb_dqn.diagnosis.measures import MEASURES, Diagnosis
-from sb_dqn.diagnosis.model import bounded_explained_variance, changed_actions, effective_rank, relative_epsilon
+from sb_dqn.diagnosis.model import (
+    bounded_explained_variance,
+    changed_actions,
+    different_states,
+    effective_rank,
+    relative_epsilon,
+)
 from sb_dqn.diagnosis.sample import discounted_returns
 from sb_dqn.nn.units import dormant_share, watched
 from sb_dqn.types import Batch
@@ -65,9 +71,16 @@ def test_returns_end_at_terminations_and_are_unknown_before_cuts() -> None:
 
 def test_changed_actions_are_counted_by_state() -> None:
     before, after = torch.tensor([[0, 1], [2, 2], [1, 0]]), torch.tensor([[0, 1], [3, 3], [1, 1]])
-    assert changed_actions(before, after, None) == pytest.approx(2 / 3)  # by entry it would be 1/2
+    assert changed_actions(before, after, None).tolist() == [False, True, True]  # half of the entries
     moved = torch.tensor([[0.0, 0.05], [0.0, 0.2]])
-    assert changed_actions(torch.zeros(2, 2), moved, torch.tensor([1.0, 10.0])) == 0.5
+    assert changed_actions(torch.zeros(2, 2), moved, torch.tensor([1.0, 10.0])).tolist() == [False, True]
+
+
+def test_states_are_different_where_any_part_of_the_observation_is() -> None:
+    place = torch.tensor([[0.0], [1.0], [0.0], [0.0], [1.0]])
+    image = torch.tensor([[[1]], [[1]], [[1]], [[2]], [[1]]], dtype=torch.uint8)
+    rows = different_states({"image": image, "place": place})
+    assert sorted((int(image[i]), float(place[i])) for i in rows) == [(1, 0.0), (1, 1.0), (2, 0.0)]
 
 
 def batch_of(returns: list[float], values: list[float], weight: list[float]) -> Batch:
