@@ -298,12 +298,13 @@ class PrioritizedSampler(Sampler):
     # -- state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the priorities of the stored rows, the largest priority, and the sums, whose rounding depends on history."""
-        self.refresh()
+        """Returns the priorities of the stored rows, the rows that have one, the largest priority, and the sums, whose rounding
+        depends on history. Rows since the last `refresh` have none: it may depend on what changes before the next one."""
         ring = self.ring
         held = min(int(ring.cursor.max()), ring.rows)
         return {
             "priority": self.tree.leaves[: held * ring.num_lanes].view(held, ring.num_lanes),
+            "bounds": torch.from_numpy(np.stack([self._low, self._high])),
             "sums": torch.cat(self.tree.sums),
             "largest": self.largest,
             "rows": torch.tensor(ring.rows),
@@ -311,16 +312,25 @@ class PrioritizedSampler(Sampler):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Loads the priorities of the rows in the ring, converted to this sampler's alpha; rows without one get the initial.
+        """Loads the priorities of the rows in the ring, converted to this sampler's alpha; rows without one get the initial, those
+        since the last `refresh` of the saved sampler at the next one.
 
         Raises:
             CheckpointError: a priority is negative or not finite, or a sum is not that of its priorities.
         """
         ring, leaves = self.ring, self.tree.leaves
-        self._low, self._high = ring.intervals()
-        self._seen = ring.arrivals
+        first, high = ring.intervals()
+        low = first
+        if "bounds" in state:  # files of older versions do not contain them
+            saved_low, saved_high = state["bounds"].numpy()
+            high = np.clip(saved_high, first, high)
+            if (
+                int(state["rows"]) == ring.rows
+            ):  # rows that may no longer start stay in the sums until the next `refresh`
+                low = np.clip(saved_low, np.maximum(high - ring.rows, 0), first)
+        self._low, self._high, self._seen = low, high, -1
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
-        lane, row = self.ring.rows_between(self._low, self._high)
+        lane, row = self.ring.rows_between(first, high)
         cells = self._cells(lane, row)
         if ring.host_visible:  # reads less where few rows may start
             values = torch.from_numpy(self._new_priorities_on_host(lane, row))
@@ -329,6 +339,10 @@ class PrioritizedSampler(Sampler):
         if state:
             values = torch.where(values > 0, self._saved(state, lane, row, values), values)
         leaves.zero_().index_copy_(0, torch.from_numpy(cells).to(ring.device), values)
+        lane, row = self.ring.rows_between(low, first)
+        if len(row):
+            gone = self._saved(state, lane, row, self._zero)
+            leaves.index_copy_(0, torch.from_numpy(self._cells(lane, row)).to(ring.device), gone)
         self.tree.rebuild()
         if self.count is not None:
             self.count.leaves[: ring.capacity] = leaves[: ring.capacity].sign()

@@ -82,8 +82,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "running statistics": {"normalize_observations": True, "normalize_rewards": True, "n_steps": 3},
     "values by classification": {"value_loss": "hl_gauss", "n_steps": 3, "prioritized_replay": True},
     "resets": {
-        "self_prediction": {"steps": 2},
-        "policy_kwargs": {"net_arch": [8, 8]},
+        "self_prediction": True,  # five products of one shape, which TorchScript joins from the second run on
+        "policy_kwargs": {"net_arch": [64, 64]},
         "resets": {"every": 12, "keep": 0.5},
         "prioritized_replay": True,
         "noisy": True,
@@ -206,9 +206,18 @@ def test_pong_without_it_truncates_what_was_interrupted(tmp_path: Path) -> None:
     assert not ring.terminal.any()
 
 
-def test_saving_at_every_step_changes_no_bit(tmp_path: Path) -> None:
-    plain = quick("CartPole-v1", prioritized_replay=True).learn(60)
-    saving = quick("CartPole-v1", prioritized_replay=True)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prioritized_replay": True},
+        {"prioritized_replay": {"initial": "td_error"}, "gamma": {"start": 0.5, "end": 0.9, "updates": 9}},
+        {"prioritized_replay": {"initial": "td_error"}, "normalize_rewards": True, "buffer_size": 37},
+    ],
+    ids=["initial priorities", "TD errors", "TD errors of normalized rewards"],
+)
+def test_saving_at_every_step_changes_no_bit(settings: dict[str, Any], tmp_path: Path) -> None:
+    plain = quick("CartPole-v1", **settings).learn(60)
+    saving = quick("CartPole-v1", **settings)
     before = torch.get_rng_state(), torch.get_num_threads(), torch.get_default_dtype()
     saving.learn(60, callback=CheckpointCallback(1, tmp_path, full=True))
     assert torch.equal(before[0], torch.get_rng_state())
