@@ -157,11 +157,11 @@ def _concatenated_part(node: Node) -> Node | None:
         return None
     if whole.target is not aten.cat.default:
         return None
-    shape = node.meta["val"].shape
+    shape, dtype = node.meta["val"].shape, node.meta["val"].dtype
     if axis % len(shape) != (*whole.args[1:], 0)[0] % len(shape):
         return None
     for part in whole.args[0]:
-        if first == 0 and part.meta["val"].shape == shape:
+        if first == 0 and (part.meta["val"].shape, part.meta["val"].dtype) == (shape, dtype):
             return part  # type: ignore[no-any-return]
         first -= part.meta["val"].shape[axis]
     return None
@@ -248,7 +248,8 @@ def _constant(node: Node) -> torch.Tensor:
         return torch.tensor(node.args[0], **form)
     if "arange" in str(node.target):
         return torch.arange(*node.args, **form)  # type: ignore[arg-type]
-    return (torch.ones if node.target in ONES else torch.zeros)(shape, **form)
+    # with the strides that views of it expect: `zeros_like` keeps those of a permuted tensor
+    return torch.empty_strided(shape, node.meta["val"].stride(), **form).fill_(node.target in ONES)
 
 
 def _hold(module: GraphModule, node: Node, value: torch.Tensor, prefix: str = CONSTANT) -> Node:

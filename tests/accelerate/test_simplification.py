@@ -150,6 +150,23 @@ def test_views_across_concatenated_tensors_are_kept(bounds: tuple[int, int], axi
     assert operations(graph) == ["aten.cat.default", "aten.slice.Tensor", "aten.exp.default"]
 
 
+def test_a_part_that_is_promoted_by_the_others_is_another() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y])[:2] + 2**-12
+
+    example = torch.ones(2, dtype=torch.bfloat16), torch.ones(2)
+    run = fx_function(simplified(function, example), example)
+    assert run(*example).tolist() == [1 + 2**-12] * 2  # 1 in bfloat16
+
+
+def test_zeros_like_a_permuted_tensor_can_be_viewed_as_it() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x + torch.zeros_like(x.permute(2, 0, 1)).permute(1, 2, 0).view(-1)[0]
+
+    example = (torch.ones(2, 3, 4),)
+    assert torch.equal(fx_function(simplified(function, example), example)(*example), torch.ones(2, 3, 4))
+
+
 @pytest.mark.parametrize("writes_whole", [True, False])
 def test_a_part_that_is_written_later_is_another_than_the_concatenated_one(writes_whole: bool) -> None:
     def function(x: Tensor) -> Tensor:
