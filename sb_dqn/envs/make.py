@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sb_dqn.checks import check_int, check_keys, check_mapping
+from sb_dqn.envs import goal_tasks, memory_tasks, reward_units  # noqa: F401  # register their ids
 from sb_dqn.envs.bsuite_tasks import register_bsuite
 from sb_dqn.envs.minatar import MinAtarGame, is_minatar, register_minatar
 from sb_dqn.envs.monitor import Monitor, replaced_monitor_files
@@ -58,9 +59,6 @@ def spec_of(env_id: str) -> Any:
     """
     module, _, name = env_id.rpartition(":")
     if name not in gymnasium.registry and not module:
-        if name.startswith("sb_dqn/"):
-            for module_of_tasks in ("memory_tasks", "goal_tasks", "reward_units"):  # register their ids when imported
-                importlib.import_module(f"sb_dqn.envs.{module_of_tasks}")
         for start, register_ids in PACKAGES.items():
             if name.startswith(start):
                 register_ids()

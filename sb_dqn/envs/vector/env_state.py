@@ -16,6 +16,8 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
     "gymnasium.wrappers.common:PassiveEnvChecker": (),
     "gymnasium.wrappers.common:Autoreset": ("autoreset",),
+    "sb_dqn.envs.goal_tasks:BitFlip": ("state", "goal", "steps"),
+    "sb_dqn.envs.memory_tasks:TMaze": ("place", "steps", "sign"),
     "sb_dqn.envs.seed_only:SeedOnly": (),
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("state",),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("state", "steps_beyond_terminated"),
