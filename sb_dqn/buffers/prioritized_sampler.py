@@ -323,10 +323,9 @@ class PrioritizedSampler(Sampler):
         low = first
         if "bounds" in state:  # files of older versions do not contain them
             saved_low, saved_high = state["bounds"].numpy()
-            high = np.clip(saved_high, first, high)
-            if (
-                int(state["rows"]) == ring.rows
-            ):  # rows that may no longer start stay in the sums until the next `refresh`
+            high = np.clip(saved_high, first, np.maximum(high, first))
+            # rows that may no longer start stay in the sums until the next `refresh`
+            if int(state["rows"]) == ring.rows:
                 low = np.clip(saved_low, np.maximum(high - ring.rows, 0), first)
         self._low, self._high, self._seen = low, high, -1
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
