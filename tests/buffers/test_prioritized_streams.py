@@ -222,6 +222,28 @@ def test_saving_changes_nothing() -> None:
             assert torch.equal(*places)
 
 
+def test_sums_are_the_same_if_rows_came_and_went_between_the_last_update_and_saving() -> None:
+    replay, generator, stream = replay_of(3, 900, n=3), torch.Generator().manual_seed(0), ticks(1_200)
+    for tick, rows in enumerate(stream):
+        replay.extend(rows)
+        if tick > 100:
+            update(replay, generator)
+        if tick == 1_100:
+            break
+    for _, rows in zip(range(20), stream, strict=False):
+        replay.extend(rows)
+    before = sampler_of(replay)._high.copy()
+    other = replay_of(3, 900, n=3)
+    other.load_state_dict({name: value.clone() for name, value in replay.state_dict().items()})
+    np.testing.assert_array_equal(sampler_of(replay)._high, before, "saving is no refresh")
+    for one in (replay, other):
+        one.refresh()
+        assert check_valid(sampler_of(one)) == (True, "valid")
+    assert held(other) == held(replay)
+    for mine, theirs in zip(sampler_of(replay).tree.sums, sampler_of(other).tree.sums, strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_a_state_of_another_sampler_or_horizon() -> None:
     replay, generator = replay_of(3, 40, n=3), torch.Generator().manual_seed(0)
     uniform = ReplayBuffer(replay.ring, UniformSampler(replay.ring, 8), replay.view, replay.schedule)
