@@ -299,7 +299,7 @@ class PrioritizedSampler(Sampler):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the priorities of the stored rows, the rows that have one, the largest priority, and the sums, whose rounding
-        depends on history. Rows since the last `refresh` have none: it may depend on what changes before the next one."""
+        depends on history. Rows since the last `refresh` have none: saving must not set it before the next update does."""
         ring = self.ring
         held = min(int(ring.cursor.max()), ring.rows)
         return {

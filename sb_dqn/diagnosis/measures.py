@@ -55,7 +55,7 @@ MEASURES = {
         advice="Lower learning_rate: an update makes the error of its own batch larger.",
     ),
     "policy_churn": Measure(
-        "share of different states whose greedy action changes in one update, and was better by more than 1 %",
+        "share of different states in which one update changes the greedy action, which was better by more than 1 %",
         high=0.3,
         source="Schaul et al. 2022 (arXiv 2206.00730): 9 % for DQN; BTR 3.8 %, without Munchausen 11 %, without IQN 0.5 %",
         advice="Lower learning_rate, or raise batch_size: a single update changes the policy in too many states.",
