@@ -304,7 +304,7 @@ class PrioritizedSampler(Sampler):
         held = min(int(ring.cursor.max()), ring.rows)
         return {
             "priority": self.tree.leaves[: held * ring.num_lanes].view(held, ring.num_lanes),
-            "bounds": torch.from_numpy(np.stack([self._low, self._high])),
+            "bounds": torch.from_numpy(np.stack(self._clip_bounds(self._low, self._high))),
             "sums": torch.cat(self.tree.sums),
             "largest": self.largest,
             "rows": torch.tensor(ring.rows),
@@ -322,11 +322,11 @@ class PrioritizedSampler(Sampler):
         first, high = ring.intervals()
         low = first
         if "bounds" in state:  # files of older versions do not contain them
-            saved_low, saved_high = state["bounds"].numpy()
-            high = np.clip(saved_high, first, np.maximum(high, first))
-            # rows that may no longer start stay in the sums until the next `refresh`
-            if int(state["rows"]) == ring.rows:
-                low = np.clip(saved_low, np.maximum(high - ring.rows, 0), first)
+            saved_low, high = self._clip_bounds(*state["bounds"].numpy())
+            if (
+                int(state["rows"]) == ring.rows
+            ):  # rows that may no longer start stay in the sums until the next `refresh`
+                low = saved_low
         self._low, self._high, self._seen = low, high, -1
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(first, high)
@@ -348,6 +348,13 @@ class PrioritizedSampler(Sampler):
             self.count.rebuild()
         if state and int(state["rows"]) == ring.rows:
             self._restore_sums(state)
+
+    def _clip_bounds(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
+        """Returns bounds of rows with a priority as the next `refresh` needs them: they end no earlier than the rows that may
+        start begin, and begin at most `ring.rows` before that, since each cell has one leaf."""
+        first, last = self.ring.intervals()
+        high = np.clip(high, first, np.maximum(last, first))
+        return np.clip(low, np.maximum(high - self.ring.rows, 0), first), high
 
     def _saved(self, state: Mapping[str, Tensor], lane: IntArray, row: IntArray, default: Tensor) -> Tensor:
         """Returns the saved priorities of rows, or the default where there is none."""

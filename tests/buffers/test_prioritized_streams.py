@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -222,20 +223,24 @@ def test_saving_changes_nothing() -> None:
             assert torch.equal(*places)
 
 
-def test_sums_are_the_same_if_rows_came_and_went_between_the_last_update_and_saving() -> None:
-    replay, generator, stream = replay_of(3, 900, n=3), torch.Generator().manual_seed(0), ticks(1_200)
-    for tick, rows in enumerate(stream):
+@pytest.mark.parametrize(
+    ("updated", "since"), [(1_000, 20), (1_000, 1_000), (0, 100), (0, 1_100)], ids=["few", "a ring", "first", "wrapped"]
+)
+def test_rows_that_came_and_went_between_the_last_update_and_saving_change_nothing(updated: int, since: int) -> None:
+    """The ring has room for 300 ticks; no update is made in the first 100."""
+    replay, generator, stream = replay_of(3, 900, n=3), torch.Generator().manual_seed(0), ticks(2_200)
+    for tick, rows in enumerate(itertools.islice(stream, 100 + updated)):
         replay.extend(rows)
         if tick > 100:
             update(replay, generator)
-        if tick == 1_100:
-            break
-    for _, rows in zip(range(20), stream, strict=False):
+    for rows in itertools.islice(stream, since):
         replay.extend(rows)
     before = sampler_of(replay)._high.copy()
     other = replay_of(3, 900, n=3)
     other.load_state_dict({name: value.clone() for name, value in replay.state_dict().items()})
     np.testing.assert_array_equal(sampler_of(replay)._high, before, "saving is no refresh")
+    for name, value in replay.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
     for one in (replay, other):
         one.refresh()
         assert check_valid(sampler_of(one)) == (True, "valid")
