@@ -259,8 +259,7 @@ def get_parameters(model: Model) -> dict[str, State]:
 def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
     """Sets parameters from a dict or a zip file; see `BaseAlgorithm.set_parameters`."""
     before = get_parameters(model)
-    is_dict = isinstance(source, Mapping)
-    parameters = source if is_dict else {"policy": read_archive(source, only=("policy",))[1]["policy"]}
+    parameters = source if isinstance(source, Mapping) else {"policy": _policy_of(model, source)}
     if not parameters.keys() <= before.keys() or (exact_match and "policy" not in parameters):
         raise ConfigurationError(
             f"names of parameters must be among {sorted(before)}, with 'policy', got {sorted(parameters)}. Rename them."
@@ -270,6 +269,19 @@ def set_parameters(model: Model, source: Any, exact_match: bool) -> None:
     except Exception:
         _write_parameters(model, before, exact_match=True)
         raise
+
+
+def _policy_of(model: Model, path: Target) -> State:
+    """Returns the parameters of the networks in a zip file of this library or of Stable-Baselines3."""
+    if not is_sb3_zip(path):
+        return read_archive(path, only=("policy",))[1]["policy"]
+    saved = read_sb3_zip(path)
+    try:
+        return native_parameters(model, saved.policy, saved.variables)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"{saved.label} must have the layers of this model, got others ({error}). Use the same policy_kwargs, or read it by load."
+        ) from None
 
 
 def _write_parameters(model: Model, parameters: Mapping[str, Any], exact_match: bool) -> None:

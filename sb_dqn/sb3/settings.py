@@ -79,6 +79,8 @@ def native_settings(name: str, arguments: Settings, num_envs: int) -> Kwargs:
         ConfigurationError: a value that this library cannot follow; the message has the reason.
     """
     settings = native_buffer(name, {key: native_schedule(value) for key, value in arguments.items()})
+    if isinstance(settings.get("ent_coef"), (int, float)):
+        settings.pop("target_entropy", None)  # has no effect on a constant
     for key, allowed in NO_EFFECT.items():
         if key in settings:
             value = settings.pop(key)

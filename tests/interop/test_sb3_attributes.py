@@ -53,11 +53,12 @@ def test_a_network_predicts_and_has_a_file(cls: str, place: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["DQN", "QRDQN", "PPO", "A2C", "SAC"])
-def test_state_of_their_policy_loads_under_its_names(name: str) -> None:
+def test_state_of_their_policy_loads_under_its_names(name: str, tmp_path: Path) -> None:
     env = "CartPole-v1" if name in ("DQN", "QRDQN", "A2C") else "Pendulum-v1"
     settings: Any = {} if name in ("PPO", "A2C") else {"buffer_size": 200}
     package = import_module("sb3_contrib" if name == "QRDQN" else "stable_baselines3")
-    theirs = getattr(package, name)("MlpPolicy", env, seed=1, **settings).policy
+    their_model = getattr(package, name)("MlpPolicy", env, seed=1, **settings)
+    theirs = their_model.policy
     model = getattr(room, name)("MlpPolicy", env, seed=0, **settings)
     obs = np.stack([model.observation_space.sample() for _ in range(50)])
     before = copy.deepcopy(model.policy.state_dict())
@@ -67,6 +68,15 @@ def test_state_of_their_policy_loads_under_its_names(name: str) -> None:
     model.policy.load_state_dict(before)
     model.set_parameters({"policy": theirs.state_dict()}, exact_match=False)
     np.testing.assert_allclose(model.predict(obs, deterministic=True)[0], expected, atol=1e-6)
+    model.policy.load_state_dict(before)
+    their_model.save(tmp_path / "model.zip")
+    model.set_parameters(tmp_path / "model.zip")
+    np.testing.assert_allclose(model.predict(obs, deterministic=True)[0], expected, atol=1e-6)
+    other = getattr(room, name)("MlpPolicy", env, seed=0, policy_kwargs={"net_arch": [8]}, **settings)
+    kept = copy.deepcopy(other.policy.state_dict())
+    with pytest.raises(ValueError, match="parameters must fit the networks|must have the layers of this model"):
+        other.set_parameters(tmp_path / "model.zip")
+    assert all(torch.equal(value, kept[name]) for name, value in other.policy.state_dict().items())
     if name == "SAC":
         torch.testing.assert_close(model.policy.state_dict()["nets.log_alpha.value"], before["nets.log_alpha.value"])
     first, *_ = theirs.state_dict()

@@ -142,6 +142,8 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("SAC", {"env": "Pendulum-v1", "use_sde": True, "use_sde_at_warmup": True, "policy_kwargs": {"clip_mean": 1.0}}),
     ("SAC", {"env": "Pendulum-v1", "action_noise": NOISES.NormalActionNoise(np.zeros(1), np.ones(1))}),
     ("SAC", {"env": "Pendulum-v1", "action_noise": NOISES.OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))}),
+    ("SAC", {"env": "Pendulum-v1", "ent_coef": 0.2, "target_entropy": -1.0}),
+    ("SAC", {"env": "Pendulum-v1", "use_sde": True, "train_freq": (1, "episode")}),
     ("DQN", {"double_q": True, "prioritized_replay": True}),  # of this library
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
