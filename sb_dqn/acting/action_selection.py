@@ -229,7 +229,7 @@ class SampledActionSelector(ActionSelector):
         obs = observe()
         inputs: Inputs = () if self.recurrent_state is None else self.recurrent_state.inputs(rows)
         held = self.parts.get("drawn")
-        drawn = self.policy.draw(self.rng, self.num_lanes) if held is None else held.of_next_tick()
+        drawn = self.policy.draw(self.rng, self.num_lanes) if held is None else held.of(rows)
         action: ActionArray
         action, *outputs = self._act(obs, mask, drawn, *inputs)
         self.extras = dict(zip(self.policy.output_names, outputs, strict=True))

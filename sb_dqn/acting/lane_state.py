@@ -87,15 +87,19 @@ class Redraws:
     """Ticks at which new random numbers are drawn.
 
     Args:
-        period: at every tick that is a multiple of this.
+        period: at every tick that is a multiple of this; 0: at none.
         within: and this many ticks after the last of these, again and again; 0: never.
+        episodes: and in a lane at the first tick of each of its episodes.
     """
 
     period: int = 1
     within: int = 0
+    episodes: bool = False
 
     def is_due(self, tick: int) -> bool:
-        """Returns True if new numbers are drawn at a tick, from 0."""
+        """Returns True if new numbers are drawn in all lanes at a tick, from 0."""
+        if not self.period:
+            return False
         since = tick % self.period
         return since % self.within == 0 if self.within else since == 0
 
@@ -117,17 +121,26 @@ class HeldNumbers:
         self.redraws = redraws
         self.tick = 0
         self.drawn: FloatArray | None = None
+        self.last = np.ones(num_lanes, np.bool_)
+        """`[B]`, with `redraws.episodes`: True where an episode ended at the latest rows."""
 
-    def of_next_tick(self) -> FloatArray:
-        """Returns the numbers `[B, W]` of the next tick."""
+    def of(self, rows: Rows) -> FloatArray:
+        """Returns the numbers `[B, W]` for the open rows, once per tick."""
         if self.drawn is None or self.redraws.is_due(self.tick):
             self.drawn = self.policy.draw(self.rng, self.num_lanes)
+        if self.redraws.episodes:
+            begins, self.last = rows.begins(self.last)
+            if any_true(begins):
+                self.drawn = np.where(begins[:, None], self.policy.draw(self.rng, self.num_lanes), self.drawn)
         self.tick += 1
         return self.drawn
 
     def state_dict(self) -> State:
-        return {"tick": self.tick, "drawn": None if self.drawn is None else torch.from_numpy(self.drawn.copy())}
+        drawn = None if self.drawn is None else torch.from_numpy(self.drawn.copy())
+        return {"tick": self.tick, "drawn": drawn, "last": torch.from_numpy(self.last.copy())}
 
     def load_state_dict(self, state: State) -> None:
         self.tick = state["tick"]
         self.drawn = None if state["drawn"] is None else state["drawn"].numpy().copy()
+        if "last" in state:  # files of older versions do not contain it
+            self.last = state["last"].numpy().copy()

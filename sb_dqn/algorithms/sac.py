@@ -111,11 +111,6 @@ class SAC(OffPolicyAlgorithm):
         self._redraws = sde_redraws(keywords, replay.schedule.train_freq)
         warmup = check_bool("use_sde_at_warmup", keywords["use_sde_at_warmup"])
         self._acts_at_warmup = warmup and self._redraws is not None
-        if self._redraws is not None and replay.schedule.unit == "episode" and not self._redraws.within:
-            raise ConfigurationError(
-                f"sde_sample_freq must be >= 1 with train_freq in episodes, got {keywords['sde_sample_freq']}: the noise would never "
-                f"change. Set it to 64, for example."
-            )
         switches: Kwargs = {} if self._redraws is None else {"use_sde": True}
         switches |= {} if bins is None else {"value_bins": bins}
         super().__init__(
@@ -149,7 +144,7 @@ class SAC(OffPolicyAlgorithm):
     def acting_settings(self) -> Kwargs:
         redraws = self._redraws
         if redraws is not None and self.replay_config.schedule.unit == "episode":
-            redraws = Redraws(redraws.within)
+            redraws = Redraws(redraws.within, episodes=not redraws.within)
         elif redraws is not None:  # in ticks
             redraws = replace(redraws, period=max(1, redraws.period // self.n_envs))
         return {**super().acting_settings(), "redraws": redraws, "action_noise": self._noise}

@@ -62,7 +62,7 @@ SDE_SAMPLE_FREQ = Annotated[
     int,
     -1,
     "with `use_sde`: ticks between new functions of the noise, from the start of each rollout (off-policy: of `train_freq` "
-    "steps) on; -1: one for all of it.",
+    "steps) on; -1: one for all of it, and for each episode if `train_freq` is in episodes.",
 ]
 
 

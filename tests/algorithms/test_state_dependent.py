@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
-from sb_dqn.acting.lane_state import Redraws
+from sb_dqn.acting.lane_state import HeldNumbers, Redraws
 from sb_dqn.algorithms import A2C, ALGORITHMS, DQN, PPO, SAC
 from sb_dqn.callbacks import CheckpointCallback
 from sb_dqn.errors import ConfigurationError
@@ -81,6 +81,7 @@ def test_the_variance_of_samples_is_that_of_the_density() -> None:
         (Redraws(6, 4), [0, 4, 6, 10, 12]),  # not 8: each period begins anew
         (Redraws(6, 1), list(range(13))),
         (Redraws(1, 0), list(range(13))),
+        (Redraws(0, 0), []),
     ],
 )
 def test_when_the_noise_changes(redraws: Redraws, due: list[int]) -> None:
@@ -91,14 +92,14 @@ def weights_of(model: Any, steps: int) -> list[bytes]:
     """Returns the noise of each tick of a run."""
     seen: list[bytes] = []
     held = model.collector.actor.selector.parts["drawn"]
-    take = held.of_next_tick
+    take = held.of
 
-    def watched() -> Any:
-        drawn = take()
+    def watched(rows: Rows) -> Any:
+        drawn = take(rows)
         seen.append(drawn.tobytes())
         return drawn
 
-    held.of_next_tick = watched
+    held.of = watched
     model.learn(steps)
     return seen
 
@@ -112,6 +113,30 @@ def test_the_noise_is_held_for_a_rollout() -> None:
     seen = weights_of(quick(env, algorithm=SAC, train_freq=8, learning_starts=0, use_sde=True), 32)  # four ticks
     assert len(set(seen[:4])) == 1
     assert len(set(seen)) == math.ceil(len(seen) / 4) > 1
+
+
+@pytest.mark.parametrize(
+    ("every", "changed"), [(-1, [[3], []]), (2, [[2], [2]])], ids=["per episode", "every two ticks"]
+)
+def test_with_train_freq_in_episodes_the_noise_is_of_an_episode_or_of_sde_sample_freq_ticks(
+    every: int, changed: list[list[int]]
+) -> None:
+    by_episode: Any = {"train_freq": (1, "episode"), "use_sde": True, "sde_sample_freq": every}
+    model: Any = quick(lanes(2, Reach), algorithm=SAC, **by_episode).learn(2)
+    settings = model.acting_settings()["redraws"]
+    held = HeldNumbers(model.policy, 2, np.random.default_rng(0), settings)
+    seen = [held.of(tick([False, False], first=True))]
+    seen += [held.of(tick(last)) for last in ([False, False], [True, False], [False, False])]
+    other = HeldNumbers(model.policy, 2, np.random.default_rng(0), settings)
+    for rows in (tick([False, False], first=True), tick([False, False]), tick([True, False])):
+        other.of(rows)
+    resumed = HeldNumbers(model.policy, 2, other.rng, settings)
+    resumed.load_state_dict(other.state_dict())
+    np.testing.assert_array_equal(resumed.of(tick([False, False])), seen[3])
+    found = [
+        [number for number in range(1, 4) if (seen[number][lane] != seen[number - 1][lane]).any()] for lane in (0, 1)
+    ]
+    assert found == changed
 
 
 def test_features_learn_from_the_noise_in_sac_only() -> None:
@@ -204,11 +229,6 @@ def test_noisy_actions_stay_within_the_bounds() -> None:
         ({"action_noise": {"sigma": [0.1] * 7}}, "sigma of action_noise must have . numbers, as the actions, got 7"),
         ({"action_noise": {"sigma": -1.0}}, "sigma of ActionNoise must be .* got -1"),
         ({"use_sde": 3}, "use_sde must be .* got 3"),
-        ({"use_sde": True, "train_freq": (1, "episode")}, "sde_sample_freq must be >= 1 with .* in episodes, got -1:"),
-        (
-            {"use_sde": True, "sde_sample_freq": 0, "train_freq": (1, "episode")},
-            "sde_sample_freq must be >= 1 with .* in episodes, got 0:",
-        ),
         ({"use_sde": True, "policy_kwargs": {"full_std": 2}}, "full_std.* must be .* got 2"),
     ],
 )
