@@ -36,6 +36,9 @@ OPTIMIZER = "policy.optimizer"
 FRACTION_OPTIMIZER = "policy.apart.optimizer"
 """Name of FQF's optimizer of the fractions."""
 
+OTHER_PPO = {"MaskablePPO", "RecurrentPPO"}
+"""Classes of `sb_dqn.sb3` that are PPO with other settings."""
+
 
 def save_model(model: Model, path: Target, full: bool, trust: bool, incremental: bool, background: bool) -> Any:
     """Writes a model to a zip file; see `BaseAlgorithm.save`."""
@@ -147,16 +150,17 @@ def _load_sb3_model(cls: type[Any], saved: SB3Zip, env: Any, replaced: Mapping[s
         SpaceError: `env` does not fit the parameters.
     """
     found = algorithm_of(saved)
-    masked = found == "PPO" and any(base.__name__ == "MaskablePPO" for base in cls.__mro__)  # of `sb_dqn.sb3`
-    made_by = cls if masked else model_file.find_class(cls, found)
-    replaced = {"action_mask": "info", **replaced} if masked else replaced
+    names = {base.__name__ for base in cls.__mro__}
+    made_by = cls if found == "PPO" and names & OTHER_PPO else model_file.find_class(cls, found)
+    replaced = {"action_mask": "info", **replaced} if "MaskablePPO" in names else replaced
     kept = {name: value for name, value in saved.settings.items() if name not in replaced}
     what = f"the settings of {saved.label} make no {made_by.__name__}"
     with checkpoint_errors(what):
         source = blueprint_of(saved) if env is None else env
         blueprint, stream = open_environment(source, replaced.get("action_mask"))
-        names = constructor_arguments(made_by)
-        arguments, unread = arguments_of(saved._replace(settings=kept), names, blueprint.num_envs)
+        arguments, unread = arguments_of(
+            saved._replace(settings=kept), constructor_arguments(made_by), blueprint.num_envs
+        )
     arguments |= replaced
     arguments["policy_kwargs"] = with_their_layers(
         made_by.__name__, arguments["policy"], arguments.get("policy_kwargs")

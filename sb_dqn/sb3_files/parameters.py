@@ -21,6 +21,8 @@ ACTOR_CRITIC: Renames = (
     (r"action_net\.", r"net.action_head.outputs."),
     (r"value_net\.", r"net.value_head."),
     (r"log_std$", r"net.action_head.log_std"),
+    (r"lstm_actor\.", r"net.recurrent_layers.0.core."),
+    (r"lstm_critic\.", r"net.recurrent_layers.1.core."),
 )
 SHARED: Renames = ((r"features_extractor\.", r"net.features.extractor."),)
 SEPARATE: Renames = (
@@ -85,7 +87,7 @@ def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
     names = [name.removeprefix(one) for name in theirs if name.startswith(one)]
     separate = any(not torch.equal(theirs[one + name], theirs[other + name]) for name in names)
     renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
-    if "net.action_head.std.log" in ours:
+    if any(name.endswith(".action_head.std.log") for name in ours):
         renames = ((r"log_std$", r"net.action_head.std.log"), *renames)
     return lambda policy, variables: _renamed(policy, renames)
 

@@ -21,9 +21,10 @@ POLICY_MODULES = {
     "stable_baselines3.sac.policies": "SAC",
     "stable_baselines3.common.policies": "PPO",
     "sb3_contrib.common.maskable.policies": "PPO",
+    "sb3_contrib.common.recurrent.policies": "PPO",
 }
 """Module of a policy to the algorithm; A2C and TRPO have the policies of PPO."""
-OTHERS = {"recurrent": "RecurrentPPO", "tqc": "TQC", "crossq": "CrossQ", "ars": "ARS"}
+OTHERS = {"tqc": "TQC", "crossq": "CrossQ", "ars": "ARS"}
 """Package of a policy to the algorithm that this library cannot continue."""
 DDPG = {"policy_delay": 1, "target_noise_clip": 0.0}
 """Settings with which TD3 is DDPG."""
@@ -67,7 +68,8 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
     settings = saved.settings
     _, policy, *_ = [*pickled_constants(settings.get("policy_class")), "", ""]
     kind = next((kind for kind in ("MultiInput", "Cnn") if kind in str(policy)), "Mlp")
-    arguments: dict[str, Any] = {"policy": f"{kind}Policy"}
+    recurrent = "Lstm" if "Recurrent" in str(policy) else ""
+    arguments: dict[str, Any] = {"policy": f"{kind}{recurrent}Policy"}
     unread = []
     for name in names:
         if name not in settings or name in NOT_SETTINGS:
@@ -91,6 +93,11 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
         raise CheckpointError(
             f"{saved.label} has policy_kwargs[{missing[0]!r}] as a pickle, which is not run. Pass load(path, "
             f"policy_kwargs={{...}}) with all keys, among them {', '.join(missing)}."
+        )
+    if recurrent and not (kwargs.pop("enable_critic_lstm", True) or kwargs.get("shared_lstm")):
+        raise CheckpointError(
+            f"{saved.label} must have an LSTM of the value or share one, got enable_critic_lstm=False, whose linear layer this "
+            f"library does not have. Load it with Stable-Baselines3."
         )
     if "n_quantiles" in kwargs:
         arguments["n_quantiles"] = kwargs.pop("n_quantiles")

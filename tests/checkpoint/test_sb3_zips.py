@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import sb_dqn
+from sb_dqn import sb3
 from sb_dqn.errors import CheckpointError, ConfigurationError
 from sb_dqn.types import Batch
 from tests.marks import SLOW, a_few
@@ -32,6 +33,7 @@ logger: Any = pytest.importorskip("stable_baselines3.common.logger", reason="com
 utils: Any = pytest.importorskip("stable_baselines3.common.utils", reason="comes with the peer")
 
 OFF_POLICY: dict[str, Any] = {"learning_starts": 8, "buffer_size": 300, "batch_size": 8, "seed": 0}
+RECURRENT: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 16}}
 
 
@@ -53,6 +55,19 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "PPO, state-dependent": (
         "PPO", "MlpPolicy", "Pendulum-v1",
         {"n_steps": 16, "batch_size": 16, "use_sde": True, "policy_kwargs": {"squash_output": True, "full_std": False}},
+    ),
+    "RecurrentPPO": ("RecurrentPPO", "MlpLstmPolicy", "CartPole-v1", {**RECURRENT, "policy_kwargs": {"lstm_hidden_size": 12}}),
+    "RecurrentPPO, shared": (
+        "RecurrentPPO", "MlpLstmPolicy", "Pendulum-v1",
+        {**RECURRENT, "policy_kwargs": {"lstm_hidden_size": 12, "shared_lstm": True, "enable_critic_lstm": False}},
+    ),
+    "RecurrentPPO, state-dependent": (
+        "RecurrentPPO", "MlpLstmPolicy", "Pendulum-v1",
+        {**RECURRENT, "use_sde": True, "policy_kwargs": {"lstm_hidden_size": 12, "n_lstm_layers": 2, "net_arch": [16]}},
+    ),
+    "RecurrentPPO of images": (
+        "RecurrentPPO", "CnnLstmPolicy", images,
+        {**RECURRENT, "policy_kwargs": {**SMALL_CNN, "lstm_hidden_size": 12, "share_features_extractor": False}},
     ),
 }  # fmt: skip
 
@@ -84,7 +99,7 @@ def observations(space: Any) -> Any:
 def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) -> None:
     theirs, file = trained(case)
     (tmp_path / "theirs.zip").write_bytes(file)
-    cls = getattr(sb_dqn, CASES[case][0])
+    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent"))
     model = cls.load(tmp_path / "theirs")  # no environment
     obs = observations(theirs.observation_space)
     expected, found = (each.predict(obs, deterministic=True)[0] for each in (theirs, model))
@@ -157,7 +172,6 @@ def test_other_algorithms_are_named() -> None:
         (peer.DDPG("MlpPolicy", "Pendulum-v1", buffer_size=10), "a DDPG"),  # with the policy of TD3
         (contrib.TRPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8), "a TRPO"),  # with the policy of PPO
         (contrib.ARS("LinearPolicy", "CartPole-v1"), "an ARS"),
-        (contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=8, batch_size=8), "a RecurrentPPO"),
     ):
         file = io.BytesIO()
         model.save(file)
@@ -179,12 +193,47 @@ def optimizers(model: Any) -> list[torch.optim.Optimizer]:
     return [optimizer for optimizer in found if optimizer is not None]
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("Recurrent")])
+def test_the_recurrent_state_and_values_are_the_same(case: str) -> None:
+    theirs, file = trained(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        models = sb_dqn.PPO.load(io.BytesIO(file)), sb3.RecurrentPPO.load(io.BytesIO(file))
+    obs = observations(theirs.observation_space)[:60].reshape(12, 5, *theirs.observation_space.shape)
+    states: list[Any] = [None] * 3
+    begins = np.ones(5, np.bool_)
+    for row in obs:
+        actions = []
+        for number, model in enumerate((theirs, *models)):
+            action, states[number] = model.predict(row, states[number], begins, deterministic=True)
+            actions.append(action)
+        begins = np.arange(5) == 3
+        np.testing.assert_allclose(actions[1:], [actions[0]] * 2, atol=1e-4)
+    assert all(before.shape == after.shape for before, after in zip(states[0], states[2], strict=True))
+    np.testing.assert_allclose(states[2], states[0], atol=1e-4)
+    pair = tuple(torch.zeros(theirs.policy.lstm_actor.num_layers, 5, 12) for _ in range(2))
+    first = torch.as_tensor(obs[0])
+    expected = theirs.policy.predict_values(first, pair, torch.ones(5)).detach()
+    ours = models[0].policy
+    inputs = torch.from_numpy(ours.no_action(5)), torch.zeros(5), torch.zeros(5, ours.state_size)
+    found, _ = ours.value_step({"obs": first}, None, *inputs)
+    torch.testing.assert_close(found.detach(), expected.reshape(-1), atol=1e-3, rtol=1e-4)
+
+
+def test_a_linear_layer_of_the_value_in_place_of_its_lstm_is_refused() -> None:
+    file = io.BytesIO()
+    kwargs = {"enable_critic_lstm": False}
+    contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", **RECURRENT, policy_kwargs=kwargs).save(file)
+    with pytest.raises(CheckpointError, match="got enable_critic_lstm=False, whose linear layer"):
+        sb_dqn.PPO.load(file)
+
+
 @SLOW
 @pytest.mark.parametrize("case", CASES)
 def test_the_optimizer_continues(case: str) -> None:
     """Both libraries make one step along the same gradient: the parameters themselves."""
     file = trained(case)[1]
-    cls = getattr(sb_dqn, CASES[case][0])
+    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent"))
     theirs, ours = type(trained(case)[0]).load(io.BytesIO(file)), cls.load(io.BytesIO(file))
     for optimizer in optimizers(theirs):
         for group in optimizer.param_groups:
