@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,9 +79,13 @@ def renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
 
 def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
     """Returns the function of `renaming`, with the names of Stable-Baselines3 for the extractors of a Dict."""
-    ours, num_actions = model.policy.state_dict(), model.predictor.actions.num_actions
+    ours, actions = model.policy.state_dict(), model.predictor.actions
+    num_actions = actions.num_actions
     if any(name.startswith("actor.") for name in theirs):
-        return _soft
+        names = [name for name in theirs if name.startswith("actor.features_extractor.")]
+        shared = all(torch.equal(theirs[name], theirs[name.replace("actor.", "critic.", 1)]) for name in names)
+        twice = shared and not any(name.startswith("nets.actor.features.") for name in ours)
+        return partial(_soft, SOFT[1:] if twice else SOFT)
     if any(name.startswith(("q_net.", "quantile_net.")) for name in theirs):
         return lambda policy, variables: dict(_q_values(ours, policy, num_actions))
     one, other = "pi_features_extractor.", "vf_features_extractor."
@@ -89,7 +94,23 @@ def _renaming(model: Any, theirs: Mapping[str, Tensor]) -> Rename:
     renames = (*ACTOR_CRITIC, *(SEPARATE if separate else SHARED))
     if any(name.endswith(".action_head.std.log") for name in ours):
         renames = ((r"log_std$", r"net.action_head.std.log"), *renames)
-    return lambda policy, variables: _renamed(policy, renames)
+    legal = None if num_actions == 0 or actions.legal.all() else torch.from_numpy(actions.legal.flatten())
+    return lambda policy, variables: {
+        name: _spread(tensor, legal) if ".action_head.outputs." in name else tensor
+        for name, tensor in _renamed(policy, renames).items()
+    }
+
+
+def _spread(outputs: Tensor, legal: Tensor | None) -> Tensor:
+    """Returns the outputs `[A, ...]` of the actions of all branches, with zeros for those that a branch lacks.
+
+    Args:
+        outputs: theirs, without these actions.
+        legal: `[A]` bool, the actions that exist; None: all.
+    """
+    if legal is None or len(outputs) != int(legal.sum()):
+        return outputs
+    return outputs.new_zeros(len(legal), *outputs.shape[1:]).index_put_((legal,), outputs)
 
 
 def _renamed(theirs: Mapping[str, Tensor], renames: Renames, last: int = 0) -> dict[str, Tensor]:
@@ -123,10 +144,10 @@ def _q_values(
             yield name, tensor
 
 
-def _soft(policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _soft(renames: Renames, policy: Mapping[str, Tensor], variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the parameters of actor, critics and temperature."""
     last = max(int(match[1]) for name in policy if (match := re.match(r"critic\.qf0\.(\d+)\.", name)))
-    found = _renamed(policy, SOFT, last)
+    found = _renamed(policy, renames, last)
     if "actor.log_std" in policy:
         found |= _renamed(policy, STATE_DEPENDENT)
     else:

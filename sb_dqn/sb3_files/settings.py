@@ -99,6 +99,8 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
             f"{saved.label} must have an LSTM of the value or share one, got enable_critic_lstm=False, whose linear layer this "
             f"library does not have. Load it with Stable-Baselines3."
         )
+    if "Maskable" in str(policy) and "MultiBinary" in str(settings.get("action_space")):
+        kwargs["binary_logits"] = 2
     if "n_quantiles" in kwargs:
         arguments["n_quantiles"] = kwargs.pop("n_quantiles")
     return arguments | ({"policy_kwargs": kwargs} if kwargs else {}), unread

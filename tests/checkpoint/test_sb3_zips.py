@@ -13,9 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import sb_dqn
 from sb_dqn import sb3
@@ -33,21 +35,46 @@ logger: Any = pytest.importorskip("stable_baselines3.common.logger", reason="com
 utils: Any = pytest.importorskip("stable_baselines3.common.utils", reason="comes with the peer")
 
 OFF_POLICY: dict[str, Any] = {"learning_starts": 8, "buffer_size": 300, "batch_size": 8, "seed": 0}
-RECURRENT: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0}
+ON_POLICY: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 16}}
 
 
-def images() -> Any:
-    return envs.FakeImageEnv(screen_height=36, screen_width=36, n_channels=1, discrete=True, channel_first=True)
+def images(discrete: bool = True) -> Any:
+    return envs.FakeImageEnv(screen_height=36, screen_width=36, n_channels=1, discrete=discrete, channel_first=True)
+
+
+def continuous_images() -> Any:
+    return images(discrete=False)
+
+
+class Drawn(gymnasium.Env[Any, Any]):
+    """Random observations; the reward is the first number of the action."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs = self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)
+        return obs, float(action[0]), bool(self.np_random.random() < 0.2), False, {}
+
+    def action_masks(self) -> Any:
+        """All values of each bit are legal."""
+        return np.ones(2 * self.action_space.n, np.bool_)
 
 
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "DQN": ("DQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "policy_kwargs": {"net_arch": [16, 8]}}),
     "DQN of images": ("DQN", "CnnPolicy", images, {**OFF_POLICY, "policy_kwargs": SMALL_CNN}),
     "QRDQN": ("QRDQN", "MlpPolicy", "CartPole-v1", {**OFF_POLICY, "policy_kwargs": {"n_quantiles": 7}}),
-    "PPO": ("PPO", "MlpPolicy", "CartPole-v1", {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0}),
+    "PPO": ("PPO", "MlpPolicy", "CartPole-v1", ON_POLICY),
     "PPO of images": (
-        "PPO", "CnnPolicy", images, {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "policy_kwargs": SMALL_CNN},
+        "PPO", "CnnPolicy", images, {**ON_POLICY, "policy_kwargs": SMALL_CNN},
     ),
     "A2C": ("A2C", "MlpPolicy", "Pendulum-v1", {"seed": 0}),
     "SAC": ("SAC", "MlpPolicy", "Pendulum-v1", {**OFF_POLICY, "policy_kwargs": {"net_arch": [16, 16]}}),
@@ -56,18 +83,24 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
         "PPO", "MlpPolicy", "Pendulum-v1",
         {"n_steps": 16, "batch_size": 16, "use_sde": True, "policy_kwargs": {"squash_output": True, "full_std": False}},
     ),
-    "RecurrentPPO": ("RecurrentPPO", "MlpLstmPolicy", "CartPole-v1", {**RECURRENT, "policy_kwargs": {"lstm_hidden_size": 12}}),
+    "A2C, uneven branches": ("A2C", "MlpPolicy", lambda: Drawn(spaces.MultiDiscrete([3, 2, 4])), {"seed": 0}),
+    "MaskablePPO of bits": ("MaskablePPO", "MlpPolicy", lambda: Drawn(spaces.MultiBinary(3)), ON_POLICY),
+    "SAC, shared features": (
+        "SAC", "CnnPolicy", continuous_images,
+        {**OFF_POLICY, "policy_kwargs": {**SMALL_CNN, "share_features_extractor": True, "net_arch": [16]}},
+    ),
+    "RecurrentPPO": ("RecurrentPPO", "MlpLstmPolicy", "CartPole-v1", {**ON_POLICY, "policy_kwargs": {"lstm_hidden_size": 12}}),
     "RecurrentPPO, shared": (
         "RecurrentPPO", "MlpLstmPolicy", "Pendulum-v1",
-        {**RECURRENT, "policy_kwargs": {"lstm_hidden_size": 12, "shared_lstm": True, "enable_critic_lstm": False}},
+        {**ON_POLICY, "policy_kwargs": {"lstm_hidden_size": 12, "shared_lstm": True, "enable_critic_lstm": False}},
     ),
     "RecurrentPPO, state-dependent": (
         "RecurrentPPO", "MlpLstmPolicy", "Pendulum-v1",
-        {**RECURRENT, "use_sde": True, "policy_kwargs": {"lstm_hidden_size": 12, "n_lstm_layers": 2, "net_arch": [16]}},
+        {**ON_POLICY, "use_sde": True, "policy_kwargs": {"lstm_hidden_size": 12, "n_lstm_layers": 2, "net_arch": [16]}},
     ),
     "RecurrentPPO of images": (
         "RecurrentPPO", "CnnLstmPolicy", images,
-        {**RECURRENT, "policy_kwargs": {**SMALL_CNN, "lstm_hidden_size": 12, "share_features_extractor": False}},
+        {**ON_POLICY, "policy_kwargs": {**SMALL_CNN, "lstm_hidden_size": 12, "share_features_extractor": False}},
     ),
 }  # fmt: skip
 
@@ -99,7 +132,7 @@ def observations(space: Any) -> Any:
 def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) -> None:
     theirs, file = trained(case)
     (tmp_path / "theirs.zip").write_bytes(file)
-    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent"))
+    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent").removeprefix("Maskable"))
     model = cls.load(tmp_path / "theirs")  # no environment
     obs = observations(theirs.observation_space)
     expected, found = (each.predict(obs, deterministic=True)[0] for each in (theirs, model))
@@ -223,7 +256,7 @@ def test_the_recurrent_state_and_values_are_the_same(case: str) -> None:
 def test_a_linear_layer_of_the_value_in_place_of_its_lstm_is_refused() -> None:
     file = io.BytesIO()
     kwargs = {"enable_critic_lstm": False}
-    contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", **RECURRENT, policy_kwargs=kwargs).save(file)
+    contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", **ON_POLICY, policy_kwargs=kwargs).save(file)
     with pytest.raises(CheckpointError, match="got enable_critic_lstm=False, whose linear layer"):
         sb_dqn.PPO.load(file)
 
@@ -233,7 +266,7 @@ def test_a_linear_layer_of_the_value_in_place_of_its_lstm_is_refused() -> None:
 def test_the_optimizer_continues(case: str) -> None:
     """Both libraries make one step along the same gradient: the parameters themselves."""
     file = trained(case)[1]
-    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent"))
+    cls = getattr(sb_dqn, CASES[case][0].removeprefix("Recurrent").removeprefix("Maskable"))
     theirs, ours = type(trained(case)[0]).load(io.BytesIO(file)), cls.load(io.BytesIO(file))
     for optimizer in optimizers(theirs):
         for group in optimizer.param_groups:
