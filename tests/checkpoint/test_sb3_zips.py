@@ -65,7 +65,7 @@ class Drawn(gymnasium.Env[Any, Any]):
 
     def action_masks(self) -> Any:
         """All values of each bit are legal."""
-        return np.ones(2 * np.prod(self.action_space.shape, dtype=int), np.bool_)
+        return np.ones(2 * self.action_space.sample().size, np.bool_)
 
 
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
