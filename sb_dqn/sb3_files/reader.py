@@ -11,14 +11,13 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sb_dqn.checkpoint.format.safetensors_stream import CHUNK
-from sb_dqn.checkpoint.format.zip_reader import Target, parse_json
+from sb_dqn.checkpoint.format.zip_reader import Target, as_path, parse_json
 from sb_dqn.errors import CheckpointError
 from sb_dqn.types import Kwargs, State
 
@@ -98,7 +97,9 @@ def read_sb3_zip(path: Target) -> SB3Zip:
 
 @contextlib.contextmanager
 def _opened(path: Target) -> Iterator[zipfile.ZipFile]:
-    if not isinstance(path, (str, os.PathLike)):
+    file = as_path(path)
+    if file is None:
+        assert not isinstance(path, (str, os.PathLike))
         start = path.tell()
         try:
             with zipfile.ZipFile(path) as archive:
@@ -106,7 +107,6 @@ def _opened(path: Target) -> Iterator[zipfile.ZipFile]:
         finally:
             path.seek(start)
         return
-    file = Path(path)
     with zipfile.ZipFile(file if file.is_file() else file.with_name(f"{file.name}.zip")) as archive:
         yield archive
 

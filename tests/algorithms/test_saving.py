@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from functools import partial
 from pathlib import Path
@@ -304,6 +305,12 @@ def test_parameters_that_do_not_fit(given: Any, message: str) -> None:
     with pytest.raises((ConfigurationError, CheckpointError), match=message):
         model.set_parameters(given)
     assert torch.equal(flat(model), before)
+
+
+@pytest.mark.parametrize("path", [3, None, io.StringIO("text")])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    with pytest.raises(ConfigurationError, match="path must be a str, a Path or a binary file"):
+        DQN.load(path)
 
 
 def test_a_replay_through_a_file(tmp_path: Path) -> None:

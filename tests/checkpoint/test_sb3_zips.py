@@ -140,8 +140,8 @@ def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) ->
         assert len(np.unique(expected)) > 1
         np.testing.assert_array_equal(found, expected)
     else:
-        # sums in another order: 3e-5 of a range of 4 on some processors
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        # sums in another order: 3e-5 of a range of 4 on some processors, and more behind convolutions
+        np.testing.assert_allclose(found, expected, atol=1e-3 if "Cnn" in CASES[case][1] else 1e-4)
     assert (model.num_timesteps, model._n_updates) == (theirs.num_timesteps, theirs._n_updates)
     env = CASES[case][2]
     model = cls.load(io.BytesIO(file), env=env() if callable(env) else env)
