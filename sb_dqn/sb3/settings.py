@@ -36,6 +36,7 @@ from sb_dqn.checkpoint.encoding.state_tree import TAG
 from sb_dqn.envs.streams.open import Stream
 from sb_dqn.errors import ConfigurationError, user_stacklevel
 from sb_dqn.sb3_files import is_sb3_zip
+from sb_dqn.sb3_files.settings import with_lstm_dropout
 from sb_dqn.sb3_names import HER, UNUSED_KEYWORDS, wants_her
 from sb_dqn.schedules import Linear, Sampled, Schedule
 from sb_dqn.types import Blueprint, EnvLike, Kwargs, Settings
@@ -201,14 +202,7 @@ def native_policy_kwargs(name: str, policy_kwargs: Any, observation_space: Any) 
     Raises:
         ConfigurationError: a value that this library cannot follow.
     """
-    kwargs = dict(policy_kwargs or {})
-    lstm = dict(kwargs.pop("lstm_kwargs", None) or {})
-    if lstm.keys() - {"dropout"}:
-        raise ConfigurationError(
-            f"policy_kwargs['lstm_kwargs'] must be dict(dropout=...) for {name}, got {lstm}. Remove the others."
-        )
-    if lstm.get("dropout") and kwargs.get("n_lstm_layers", 1) > 1:  # between layers, torch ignores it for one
-        kwargs["lstm_dropout"] = lstm["dropout"]
+    kwargs = with_lstm_dropout(name, policy_kwargs or {})
     if (use_sde := kwargs.pop("use_sde", False)) is not False:
         raise ConfigurationError(
             f"policy_kwargs['use_sde'] must be False for {name}, got {use_sde!r}, which is not built. Remove it."

@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from sb_dqn.checkpoint import Allowance, decode_space
-from sb_dqn.errors import CheckpointError, with_article
+from sb_dqn.errors import CheckpointError, ConfigurationError, with_article
 from sb_dqn.sb3_files.reader import MAX_TEXT, SERIALIZED, SB3Zip, literal, pickled_constants
 from sb_dqn.schedules import Linear
 from sb_dqn.types import Blueprint, Kwargs, Settings
@@ -88,12 +88,13 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
             unread.append("train_freq")
         else:
             arguments["train_freq"] = (count, "episode") if "episode" in constants else count * lanes
-    kwargs, missing = _policy_kwargs(settings.get("policy_kwargs"))
+    found, missing = _policy_kwargs(settings.get("policy_kwargs"))
     if missing:
         raise CheckpointError(
             f"{saved.label} has policy_kwargs[{missing[0]!r}] as a pickle, which is not run. Pass load(path, "
             f"policy_kwargs={{...}}) with all keys, among them {', '.join(missing)}."
         )
+    kwargs = with_lstm_dropout("a file", found)
     if recurrent and not (kwargs.pop("enable_critic_lstm", True) or kwargs.get("shared_lstm")):
         raise CheckpointError(
             f"{saved.label} must have an LSTM of the value or share one, got enable_critic_lstm=False, whose linear layer this "
@@ -104,6 +105,23 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
     if "n_quantiles" in kwargs:
         arguments["n_quantiles"] = kwargs.pop("n_quantiles")
     return arguments | ({"policy_kwargs": kwargs} if kwargs else {}), unread
+
+
+def with_lstm_dropout(name: str, policy_kwargs: Settings) -> Kwargs:
+    """Returns `policy_kwargs` with `lstm_dropout` in place of the `lstm_kwargs` of RecurrentPPO.
+
+    Raises:
+        ConfigurationError: `lstm_kwargs` has other keys than `dropout`.
+    """
+    kwargs = dict(policy_kwargs)
+    lstm = kwargs.pop("lstm_kwargs", None) or {}
+    if not isinstance(lstm, Mapping) or lstm.keys() - {"dropout"}:
+        raise ConfigurationError(
+            f"policy_kwargs['lstm_kwargs'] must be dict(dropout=...) for {name}, got {lstm}. Remove the others."
+        )
+    if lstm.get("dropout") and kwargs.get("n_lstm_layers", 1) > 1:  # between layers, torch ignores it for one
+        kwargs["lstm_dropout"] = lstm["dropout"]
+    return kwargs
 
 
 def with_their_layers(name: str, policy: object, policy_kwargs: Settings | None) -> Kwargs:

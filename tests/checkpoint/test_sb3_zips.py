@@ -36,6 +36,7 @@ utils: Any = pytest.importorskip("stable_baselines3.common.utils", reason="comes
 
 OFF_POLICY: dict[str, Any] = {"learning_starts": 8, "buffer_size": 300, "batch_size": 8, "seed": 0}
 ON_POLICY: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0}
+TWO_LAYERS = {"lstm_hidden_size": 12, "n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.2}, "net_arch": [16]}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 16}}
 
 
@@ -96,7 +97,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     ),
     "RecurrentPPO, state-dependent": (
         "RecurrentPPO", "MlpLstmPolicy", "Pendulum-v1",
-        {**ON_POLICY, "use_sde": True, "policy_kwargs": {"lstm_hidden_size": 12, "n_lstm_layers": 2, "net_arch": [16]}},
+        {**ON_POLICY, "use_sde": True, "policy_kwargs": TWO_LAYERS},
     ),
     "RecurrentPPO of images": (
         "RecurrentPPO", "CnnLstmPolicy", images,
@@ -114,7 +115,8 @@ def trained(case: str) -> tuple[Any, bytes]:
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.policy.parameters():  # a policy that has learned little prefers one action everywhere
-            parameter.add_(torch.randn_like(parameter))
+            # sums in another order differ more behind convolutions with large weights
+            parameter.add_(torch.randn_like(parameter), alpha=0.1 if env is continuous_images else 1.0)
     file = io.BytesIO()
     model.save(file)
     return model, file.getvalue()
@@ -140,8 +142,8 @@ def test_actions_are_the_same_and_learning_goes_on(case: str, tmp_path: Path) ->
         assert len(np.unique(expected)) > 1
         np.testing.assert_array_equal(found, expected)
     else:
-        # sums in another order: 3e-5 of a range of 4 on some processors, and more behind convolutions
-        np.testing.assert_allclose(found, expected, atol=1e-3 if "Cnn" in CASES[case][1] else 1e-4)
+        # sums in another order: 3e-5 of a range of 4 on some processors
+        np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (model.num_timesteps, model._n_updates) == (theirs.num_timesteps, theirs._n_updates)
     env = CASES[case][2]
     model = cls.load(io.BytesIO(file), env=env() if callable(env) else env)
