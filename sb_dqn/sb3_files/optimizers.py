@@ -20,6 +20,8 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
     "RMSpropTFLike": ("square_avg",),
 }
 """Class of the optimizer of a model to the moments that it has of each parameter."""
+TARGETS = ("q_net_target.", "quantile_net_target.")
+"""Beginnings of the names of parameters of target networks."""
 
 
 class Unfit(Exception):
@@ -78,6 +80,8 @@ def _moments(saved: SB3Zip, names: Sequence[str], group: Settings) -> tuple[dict
         indices = [index for each in content["param_groups"] for index in each["params"]]
         states = [content["state"].get(index, {}) for index in indices]
         for (parameter, like), state in zip(_parameters_of(saved, member, len(indices)), states, strict=True):
+            if not state and parameter.startswith(TARGETS):  # versions before 2.1 pass it to the optimizer
+                continue
             for name in names:
                 value = state.get(name)
                 if not (isinstance(value, Tensor) and value.shape == like.shape and value.is_floating_point()):
@@ -94,9 +98,7 @@ def _parameters_of(saved: SB3Zip, member: str, count: int) -> list[tuple[str, Te
         return [(name, saved.variables[name]) for name in ("log_ent_coef",)]
     part = "" if member == "policy.optimizer" else f"{member.partition('.')[0]}."
     every = list(_distinct(saved.policy, part))
-    online = [
-        (name, tensor) for name, tensor in every if not name.startswith(("q_net_target.", "quantile_net_target."))
-    ]
+    online = [(name, tensor) for name, tensor in every if not name.startswith(TARGETS)]
     heads = [(name, tensor) for name, tensor in every if not name.startswith(f"{part}features_extractor.")]
     for found in (every, online, heads):
         if len(found) == count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from gymnasium import spaces
@@ -151,6 +152,19 @@ def _plain(value: Any) -> Any:
         return float(constant[1])
     if linear := re.fullmatch(r"LinearSchedule\(start=(\S+), end=(\S+), end_fraction=(\S+)\)", shown):
         return _linear(dict(zip(("start", "end", "end_fraction"), linear.groups(), strict=True)))
+    return _older_schedule(pickled_constants(value))
+
+
+def _older_schedule(constants: list[Any]) -> Any:
+    """Returns the schedule of a function of Stable-Baselines3 before 2.7, from the texts and numbers of its pickle; `UNKNOWN` for
+    another function."""
+    modules = {following for text, following in pairwise(constants) if text == "__name__"}
+    numbers = [constant for constant in constants if isinstance(constant, float)]
+    if modules == {"stable_baselines3.common.utils"}:
+        if "constant_fn.<locals>.func" in constants and len(numbers) == 1:
+            return numbers[0]
+        if "get_linear_fn.<locals>.func" in constants and len(numbers) == 3:
+            return _linear(dict(zip(("end", "end_fraction", "start"), numbers, strict=True)))
     return UNKNOWN
 
 
@@ -207,7 +221,7 @@ def _space(data: Any, allowance: Allowance) -> spaces.Space[Any] | None:
     kind = str(data.get(":type:", ""))
     try:
         if "Discrete'" in kind and "Multi" not in kind:
-            found = {"kind": "Discrete", "n": int(data["n"]), "start": int(data["start"]), "dtype": "int64"}
+            found = {"kind": "Discrete", "n": int(data["n"]), "start": int(data.get("start", 0)), "dtype": "int64"}
         elif "MultiBinary" in kind:
             found = {"kind": "MultiBinary", "n": literal(data["n"])}
         elif "MultiDiscrete" in kind:

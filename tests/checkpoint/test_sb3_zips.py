@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gymnasium import spaces
 import sb_dqn
 from sb_dqn import sb3
 from sb_dqn.errors import CheckpointError, ConfigurationError
+from sb_dqn.schedules import Linear
 from sb_dqn.types import Batch
 from tests.marks import SLOW, a_few
 
@@ -350,6 +352,77 @@ def test_moments_that_do_not_fit_are_named() -> None:
     ):
         sb_dqn.DQN.load(changed(file, "policy.optimizer.pth", pickle.dumps(Bomb(), protocol=2)))
     assert RUN == []
+
+
+def test_a_file_of_version_1_8() -> None:
+    """Its spaces are of gym, without `start`, and its optimizer was given the target network."""
+    file = trained("DQN")[1]
+    with zipfile.ZipFile(io.BytesIO(file)) as archive:
+        data = json.loads(archive.read("data"))
+        state = torch.load(io.BytesIO(archive.read("policy.optimizer.pth")), weights_only=True)
+    data["action_space"][":type:"] = "<class 'gym.spaces.discrete.Discrete'>"
+    del data["action_space"]["start"]
+    member = io.BytesIO()
+    torch.save({**state, "param_groups": [{**state["param_groups"][0], "params": list(range(12))}]}, member)
+    older = changed(
+        changed(file, "data", json.dumps(data).encode()).getvalue(), "policy.optimizer.pth", member.getvalue()
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = sb_dqn.DQN.load(older)
+    newer = sb_dqn.DQN.load(io.BytesIO(file))
+    assert model.action_space == newer.action_space == spaces.Discrete(2)
+    moments, expected = (next(iter(each.learner.optimizer.state.values())) for each in (model, newer))
+    assert torch.equal(moments["exp_avg"], expected["exp_avg"])
+    assert moments["exp_avg"].any()
+
+
+OLDER_SCHEDULES = """
+def constant_fn(val):
+    def func(_):
+        return val
+    return func
+
+def get_linear_fn(start, end, end_fraction):
+    def func(progress_remaining):
+        if (1 - progress_remaining) > end_fraction:
+            return end
+        return start + (1 - progress_remaining) * (end - start) / end_fraction
+    return func
+
+def get_schedule_fn(value):
+    return lambda progress_remaining: float(value(progress_remaining))
+
+def twice(value):
+    return lambda progress_remaining: 2.0 * value(progress_remaining)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "make", "expected"),
+    [
+        ("stable_baselines3.common.utils", "constant_fn(0.15)", 0.15),
+        ("stable_baselines3.common.utils", "get_schedule_fn(constant_fn(0.15))", 0.15),
+        ("stable_baselines3.common.utils", "get_linear_fn(0.3, 0.1, 0.25)", Linear(0.3, 0.1, fraction=0.25)),
+        ("stable_baselines3.common.utils", "twice(constant_fn(0.15))", None),
+        ("mine", "constant_fn(0.15)", None),
+    ],
+)
+def test_schedules_of_versions_before_2_7(module: str, make: str, expected: Any) -> None:
+    """They are functions; their numbers are read from the pickle, without running it."""
+    names: dict[str, Any] = {"__name__": module}
+    exec(OLDER_SCHEDULES, names)
+    with zipfile.ZipFile(io.BytesIO(trained("PPO")[1])) as archive:
+        data = json.loads(archive.read("data"))
+    pickled = base64.b64encode(cloudpickle.dumps(eval(make, names))).decode()
+    data["clip_range"] = {":type:": "<class 'function'>", ":serialized:": pickled}
+    file = changed(trained("PPO")[1], "data", json.dumps(data).encode())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model: Any = sb_dqn.PPO.load(file)
+    assert model.clip_range == (0.2 if expected is None else expected)
+    unread = [warning for warning in caught if "has clip_range as pickles, which are not run" in str(warning.message)]
+    assert len(unread) == (expected is None)
 
 
 def test_a_fixed_temperature() -> None:
