@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -168,7 +169,8 @@ class Worker:
         parts = self.actor.saved_parts().items()
         states = {"recurrent" if name == "memory" else name: part.state_dict() for name, part in parts}
         own = {"explore": self._rng.bit_generator.state, "noise": self._noise.get_state()}
-        return {**state, **own, **states}, ""
+        # a copy: a pipe moves the memory of the tensors that it sends, and this actor continues to write its frames
+        return {**state, **own, **deepcopy(states)}, ""
 
     def load_state(self, state: State, trust: bool) -> None:
         """Restores a `state`."""

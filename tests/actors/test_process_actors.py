@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +25,10 @@ from sb_dqn.callbacks import BaseCallback
 from sb_dqn.envs import make_atari_env
 from sb_dqn.errors import CheckpointError, ConfigurationError, EnvironmentFault
 from tests.actors.games import Ledger, Masked, check_rows
-from tests.continuing import differences
+from tests.continuing import Kept, differences
 from tests.invariants import check_valid
 from tests.marks import FULL, SLOW, a_few
-from tests.tiny import Tiny
+from tests.tiny import SMALL_CNN, Tiny
 
 SMALL: dict[str, Any] = {
     "learning_starts": 20, "batch_size": 8, "buffer_size": 2_000, "seed": 5, "policy_kwargs": {"net_arch": [8]}, "device": "cpu",
@@ -158,6 +159,22 @@ def test_resuming_is_bit_exact_at_any_tick(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="actors must be of the kind"):
         DQN.load(files[0], env=[Ledger] * 4, actors=None).resume()
     for model in (whole, undisturbed, other):
+        model.close()
+
+
+def test_full_checkpoints_leave_the_frames_of_the_workers_alone(tmp_path: Path) -> None:
+    """A pipe moves the memory of the tensors that it sends; the workers crashed at the next step."""
+    kwargs = {**SMALL, "policy_kwargs": {"features_extractor_kwargs": SMALL_CNN}}
+    env = [partial(Kept, "frames", "discrete", False)] * 4
+    plain, saving = (DQN("CnnPolicy", env, actors="process:2x2", **kwargs) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain.learn(120)
+        saving.learn(120, SaveAt(tmp_path, tuple(range(40, 80))))
+    assert differences(plain, saving) == []
+    resumed: Any = DQN.load(min(tmp_path.glob("*.zip"), key=lambda path: int(path.stem)), env=env).resume()
+    assert differences(plain, resumed) == []
+    for model in (plain, saving, resumed):
         model.close()
 
 
