@@ -323,10 +323,8 @@ class PrioritizedSampler(Sampler):
         low = first
         if "bounds" in state:  # files of older versions do not contain them
             saved_low, high = self._clip_bounds(*state["bounds"].numpy())
-            if (
-                int(state["rows"]) == ring.rows
-            ):  # rows that may no longer start stay in the sums until the next `refresh`
-                low = saved_low
+            # rows that may no longer start stay in the sums until the next `refresh`
+            low = saved_low if int(state["rows"]) == ring.rows else first
         self._low, self._high, self._seen = low, high, -1
         self.largest.copy_(self._convert_alpha(state, state["largest"]) if state else self._zero)
         lane, row = self.ring.rows_between(first, high)
@@ -350,8 +348,8 @@ class PrioritizedSampler(Sampler):
             self._restore_sums(state)
 
     def _clip_bounds(self, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
-        """Returns bounds of rows with a priority as the next `refresh` needs them: they end no earlier than the rows that may
-        start begin, and begin at most `ring.rows` before that, since each cell has one leaf."""
+        """Returns the bounds `[B]` of the rows with a priority, without rows whose cells newer rows use: saving a loaded sampler
+        gives the same state again."""
         first, last = self.ring.intervals()
         high = np.clip(high, first, np.maximum(last, first))
         return np.clip(low, np.maximum(high - self.ring.rows, 0), first), high

@@ -80,7 +80,7 @@ def _moments(saved: SB3Zip, names: Sequence[str], group: Settings) -> tuple[dict
         indices = [index for each in content["param_groups"] for index in each["params"]]
         states = [content["state"].get(index, {}) for index in indices]
         for (parameter, like), state in zip(_parameters_of(saved, member, len(indices)), states, strict=True):
-            if not state and parameter.startswith(TARGETS):  # versions before 2.1 pass it to the optimizer
+            if not state and parameter.startswith(TARGETS):  # Stable-Baselines3 2.0 passes it to the optimizer
                 continue
             for name in names:
                 value = state.get(name)

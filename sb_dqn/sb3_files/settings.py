@@ -98,8 +98,8 @@ def arguments_of(saved: SB3Zip, names: Iterable[str], lanes: int) -> tuple[dict[
     kwargs = with_lstm_dropout("a file", found)
     if recurrent and not (kwargs.pop("enable_critic_lstm", True) or kwargs.get("shared_lstm")):
         raise CheckpointError(
-            f"{saved.label} must have an LSTM of the value or share one, got enable_critic_lstm=False, whose linear layer this "
-            f"library does not have. Load it with Stable-Baselines3."
+            f"{saved.label} must hold a RecurrentPPO whose value has an LSTM or reads that of the policy, got "
+            f"enable_critic_lstm=False, with a linear layer that this library does not have. Load it with Stable-Baselines3."
         )
     if "Maskable" in str(policy) and "MultiBinary" in str(settings.get("action_space")):
         kwargs["binary_logits"] = 2
@@ -156,8 +156,8 @@ def _plain(value: Any) -> Any:
 
 
 def _older_schedule(constants: list[Any]) -> Any:
-    """Returns the schedule of a function of Stable-Baselines3 before 2.7, from the texts and numbers of its pickle; `UNKNOWN` for
-    another function."""
+    """Returns the schedule of a pickled function of `stable_baselines3.common.utils`, from the texts and numbers of the pickle;
+    `UNKNOWN` for another function. Older versions have such functions in place of classes."""
     modules = {following for text, following in pairwise(constants) if text == "__name__"}
     numbers = [constant for constant in constants if isinstance(constant, float)]
     if modules == {"stable_baselines3.common.utils"}:

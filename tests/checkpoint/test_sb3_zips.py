@@ -261,7 +261,7 @@ def test_a_linear_layer_of_the_value_in_place_of_its_lstm_is_refused() -> None:
     file = io.BytesIO()
     kwargs = {"enable_critic_lstm": False}
     contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", **ON_POLICY, policy_kwargs=kwargs).save(file)
-    with pytest.raises(CheckpointError, match="got enable_critic_lstm=False, whose linear layer"):
+    with pytest.raises(CheckpointError, match="got enable_critic_lstm=False, with a linear layer"):
         sb_dqn.PPO.load(file)
 
 
@@ -408,7 +408,7 @@ def twice(value):
         ("mine", "constant_fn(0.15)", None),
     ],
 )
-def test_schedules_of_versions_before_2_7(module: str, make: str, expected: Any) -> None:
+def test_schedules_of_older_versions(module: str, make: str, expected: Any) -> None:
     """They are functions; their numbers are read from the pickle, without running it."""
     names: dict[str, Any] = {"__name__": module}
     exec(OLDER_SCHEDULES, names)
